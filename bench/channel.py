@@ -67,11 +67,11 @@ def answer_of(text: bytes) -> Answer:
 
 
 class ChannelConnection(Line):
-    """Sends calls and waits for their answers. `push_count`: what came unasked."""
+    """Sends calls and waits for their answers. `push_count`: what came unasked. `pong_count`: answers to pings."""
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__(host, port)
-        self.push_count = 0
+        self.push_count = self.pong_count = 0
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pushed: asyncio.Future[None] | None = None
         self._pushed_generation_id = -1
@@ -89,6 +89,10 @@ class ChannelConnection(Line):
     def frame_of(self, operation: Operation, group_id: str, body: Any) -> bytes:
         """The call as a text."""
         return call_frame(operation, group_id, body)
+
+    def ping(self) -> None:
+        """Send a ping. Raises ConnectionBrokenError."""
+        self._send(frame_of(b"", _PING))
 
     async def wait_for_rebalance(self, operation: Operation, group_id: str, body: Any) -> Answer | None:
         """Wait for the push of a rebalance for an interval; if there was none, the answer to a heartbeat."""
@@ -123,6 +127,8 @@ class ChannelConnection(Line):
             first, payload = frame
             if first == _PING:
                 self._send(frame_of(payload, _PONG))
+            elif first == _PONG:
+                self.pong_count += 1
             elif first != _TEXT:
                 raise ConnectionBrokenError(f"the service sent a frame that begins with {first:#x}: {payload!r}")
             elif payload.startswith(_PUSH_START):

@@ -25,8 +25,11 @@ SESSION_TIMEOUT_MS = 120_000
 LEAVERS_AT_ONCE = 1_000
 THROTTLED_S = 0.1
 """How long a member waits whose call was one too many for the group."""
-HEARD = Answer(200, b"{}")
-"""The answer to a heartbeat with which all is well."""
+
+
+def is_heard(answer: Answer) -> bool:
+    """Whether it is the answer to a heartbeat with which all is well: on a channel it says more than over HTTP."""
+    return answer.status == 200
 
 
 class WrongAnswerError(Exception):
@@ -46,8 +49,16 @@ class Crowd:
     where something went wrong and nobody left.
     """
 
-    def __init__(self, host: str, port: int, group_id: str, kind: type[Line] = Connection) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        group_id: str,
+        kind: type[Line] = Connection,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+    ) -> None:
         self.group_id = group_id
+        self.session_timeout_ms = session_timeout_ms
         self.members: list[Member] = []
         self._brought: deque[Member] = deque()
         self.generations: dict[int, _Generation] = {}
@@ -245,7 +256,7 @@ class Member:
         body = {
             "member_id": self.member_id, "client_id": self._client_id, "protocol_type": "consumer",
             "protocols": [{"name": PROTOCOL, "metadata": {"topics": [TOPIC], "user_data": subscription_version}}],
-            "session_timeout_ms": SESSION_TIMEOUT_MS, "rebalance_timeout_ms": SESSION_TIMEOUT_MS,
+            "session_timeout_ms": self._crowd.session_timeout_ms, "rebalance_timeout_ms": SESSION_TIMEOUT_MS,
             "request_id": f"{self._client_id}-{self._join_count}",
         }  # fmt: skip
         while (answer := await self._call(JOIN, body)).status != 200:
@@ -262,7 +273,7 @@ class Member:
         assert self.line is not None
         wait, group_id = self.line.wait_for_rebalance, self._crowd.group_id
         while (answer := await wait(HEARTBEAT, group_id, self.heartbeat)) is not None and not is_rebalancing(answer):
-            if answer != HEARD:
+            if not is_heard(answer):
                 raise _wrong("heartbeat", answer)
 
     @property
@@ -272,7 +283,7 @@ class Member:
 
     async def beat(self) -> None:
         """Say that it lives, on its line; it must be told that it does."""
-        if (answer := await self._call(HEARTBEAT, self.heartbeat)) != HEARD:
+        if not is_heard(answer := await self._call(HEARTBEAT, self.heartbeat)):
             raise _wrong("heartbeat", answer)
 
     async def _call(self, operation: Operation, body: Any) -> Answer:

@@ -26,6 +26,7 @@ PARTITIONS = 6
 TAKEOVER_ROUNDS = 4
 """Times the rounds that were asked for: each takes as long as a member's grace, and hardly any processor time."""
 HELD_GROUP_SIZE = 100
+SPEAKERS = 64
 HELD_SECONDS = 4
 """Times the length of a load."""
 FORMING_TIMEOUT_S = 240.0
@@ -85,12 +86,24 @@ async def _put_topic(server: Server) -> None:
 
 async def _held(plan: Plan) -> Sequence[LoadResult]:
     """Members in groups of 100, on a channel each, with a heartbeat every 3 s: all are answered, nobody rebalances."""
+    return await _stay(plan, "channels-held", plan.held)
+
+
+async def _quiet(plan: Plan) -> Sequence[LoadResult]:
+    """The same members at rest, as the `member` library has them. Some send heartbeats, and say how long one waits."""
+    return await _stay(plan, "channels-quiet", min(SPEAKERS, plan.held))
+
+
+async def _stay(plan: Plan, name: str, speakers: int) -> Sequence[LoadResult]:
     seconds = plan.seconds * HELD_SECONDS
     size = min(HELD_GROUP_SIZE, plan.held)
-    with TemporaryDirectory(dir=plan.directory, prefix="bench-") as name:
-        directory = Path(name)
+    with TemporaryDirectory(dir=plan.directory, prefix="bench-") as place:
+        directory = Path(place)
         async with serving(directory) as server:
-            arguments = ("--port", str(server.port), "--members", str(plan.held), "--group-size", str(size))
+            arguments = (
+                "--port", str(server.port), "--members", str(plan.held), "--group-size", str(size),
+                "--speakers", str(speakers),
+            )  # fmt: skip
             async with program(directory, "residents", "bench.residents", *arguments) as residents:
                 await residents.line("settled", timeout_s=FORMING_TIMEOUT_S)
                 # The first interval belongs to the settling: connections are new, and those before are given up.
@@ -101,7 +114,7 @@ async def _held(plan: Plan) -> Sequence[LoadResult]:
                 cost = meter.stop()
                 if await _generations(server) != before:
                     raise WrongAnswerError("a group has rebalanced")
-    return [_held_result(said, cost)]
+    return [_held_result(name, said, cost)]
 
 
 async def _let_pass(residents: Program, seconds: float) -> dict[str, Any]:
@@ -122,11 +135,11 @@ async def _generations(server: Server) -> dict[bytes, bytes]:
     return {name: value for name, _, value in lines if name.startswith(b"rallypoint_group_generation{")}
 
 
-def _held_result(said: Mapping[str, Any], cost: Cost) -> LoadResult:
+def _held_result(name: str, said: Mapping[str, Any], cost: Cost) -> LoadResult:
     errors = said["wrong"] + said["unanswered"] + said["lost"] + said["members"] - said["connected"]
-    requests = said["heartbeats"] + said["wrong"] + said["unanswered"]
+    requests = said["heartbeats"] + said["pings"] + said["wrong"] + said["unanswered"]
     return LoadResult(
-        name="channels-held",
+        name=name,
         connections=said["connected"],
         members=said["members"],
         requests=requests,
@@ -148,5 +161,6 @@ def _held_result(said: Mapping[str, Any], cost: Cost) -> LoadResult:
 BENCHMARKS: Mapping[str, Benchmark] = {
     "takeover": Benchmark("one of two real members is killed: until the other has its part", _takeover),
     "channels-held": Benchmark("10,000 members in groups of 100 that send a heartbeat every 3 s on channels", _held),
+    "channels-quiet": Benchmark("the same at rest: 64 of them send heartbeats, the others pings", _quiet),
 }
 """By name, in the order in which they run."""

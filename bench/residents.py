@@ -1,9 +1,10 @@
 """Many members as a process of their own, each on a channel of its own, that do nothing but stay.
 
 `python -m bench.residents --port PORT --members 1000 --group-size 100` forms the groups, then sends a heartbeat of each
-member every `--interval-ms`, spread over it, and counts. They do what a member does that lives by its connection:
-where it is lost they connect again at once the first time, then after a growing, random pause, and send a heartbeat as
-soon as they can. They never join again: whatever would make them do so is a wrong answer, and counted.
+member every `--interval-ms`, spread over it, and counts. With `--speakers` only so many do, and the others rest: they
+send a ping every quarter of their session, as the `member` library does. They do what a member does that lives by its
+connection: where it is lost they connect again at once the first time, then after a growing, random pause, and send a
+heartbeat as soon as they can. They never join again: whatever would make them do so is a wrong answer, and counted.
 
 Each line on standard output is one JSON object with `what` and `at_s`, the system's monotonic clock: `settled` once
 every member of every group has had a good heartbeat, and `back` each time that all who had lost their connections have
@@ -20,12 +21,12 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from time import perf_counter, process_time
-from typing import Any
+from typing import Any, NoReturn
 
 import uvloop
 
 from bench.channel import ChannelConnection
-from bench.crowd import HEARD, Crowd, Member
+from bench.crowd import Crowd, Member, is_heard
 from bench.line import Answer, ConnectionBrokenError
 from bench.member_program import say
 from bench.metrics import percentile
@@ -36,6 +37,9 @@ ANSWER_TIMEOUT_S = 10.0
 """A heartbeat without an answer for so long is counted as unanswered, and its connection given up."""
 PUT_OFF = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
 """What a node answers that stops, or has just begun."""
+SESSION_TIMEOUT_MS = 45_000
+"""The default of members."""
+PING_INTERVAL_S = SESSION_TIMEOUT_MS / 4000
 PAUSE_FIRST_S = 0.1
 PAUSE_MAX_S = 5.0
 FORMING_AT_ONCE = 10
@@ -44,11 +48,12 @@ ERRORS_KEPT = 5
 
 @dataclass(slots=True)
 class Tally:
-    """What has happened since `begin`. `lost`: connections that broke. `put_off`: heartbeats to be sent again, as a
-    node that stops says; `wrong`: answers with no place in a quiet life.
+    """What has happened since `begin`. `pings`: those that were answered. `lost`: connections that broke. `put_off`:
+    heartbeats to be sent again, as a node that stops says; `wrong`: answers with no place in a quiet life.
     """
 
     heartbeats: int = 0
+    pings: int = 0
     unanswered: int = 0
     put_off: int = 0
     wrong: int = 0
@@ -86,8 +91,9 @@ class Residents:
         self._interval_s = given.interval_ms / 1000
         self._size = given.group_size
         self._member_count = given.members
+        self._speakers_left = given.members if given.speakers is None else given.speakers
         self._crowds = [
-            Crowd(given.host, given.port, f"{given.group_prefix}-{number}", WatchedChannel)
+            Crowd(given.host, given.port, f"{given.group_prefix}-{number}", WatchedChannel, SESSION_TIMEOUT_MS)
             for number in range(given.members // given.group_size)
         ]
         self._gate = asyncio.Semaphore(FORMING_AT_ONCE)
@@ -103,7 +109,11 @@ class Residents:
             await crowd.grow(self._size)
             # Those that hung up here would have no longer than their grace to be back, beside all that join.
             await crowd.rest()
-            self._lives += [asyncio.create_task(self._live(crowd, member)) for member in crowd.members]
+            self._lives += [asyncio.create_task(self._live(crowd, one, self._may_speak())) for one in crowd.members]
+
+    def _may_speak(self) -> bool:
+        self._speakers_left -= 1
+        return bool(self._speakers_left >= 0)
 
     async def run(self) -> None:
         """Until one of them meets something that it cannot go on from: never, it is to be cancelled."""
@@ -119,12 +129,14 @@ class Residents:
         for member in self._members():
             member.hang_up()
 
-    async def _live(self, crowd: Crowd, member: Member) -> None:
-        """Heartbeats of one member, whatever happens to its connections."""
+    async def _live(self, crowd: Crowd, member: Member, speaks: bool) -> None:
+        """Heartbeats of one member, whatever happens to its connections; or one, and then pings."""
         is_away = True
         due = perf_counter()
         while True:
             try:
+                if not speaks and not is_away:
+                    await self._rest(member)
                 answer = await _beat(crowd, member, due)
             except (ConnectionBrokenError, TimeoutError) as broken:
                 self.tally.lost += 1
@@ -134,7 +146,7 @@ class Residents:
                 await _reconnect(member)
                 due = perf_counter()
                 continue
-            if answer != HEARD and _is_put_off(answer):
+            if not is_heard(answer) and _is_put_off(answer):
                 self.tally.put_off += 1
                 due += PAUSE_FIRST_S
                 continue
@@ -145,8 +157,21 @@ class Residents:
                 self._came_back()
                 due -= self._interval_s * random.random()  # not all at once from then on
 
+    async def _rest(self, member: Member) -> NoReturn:
+        """Say nothing until the channel is lost: ConnectionBrokenError, or TimeoutError where no pong comes."""
+        line = member.line
+        assert isinstance(line, WatchedChannel)
+        await _sleep_until(perf_counter() + PING_INTERVAL_S * random.random(), member)
+        while True:
+            before = line.pong_count
+            line.ping()
+            await _sleep_until(perf_counter() + PING_INTERVAL_S, member)
+            if line.pong_count == before:
+                raise TimeoutError
+            self.tally.pings += 1
+
     def _count(self, answer: Answer, latency_s: float) -> None:
-        if answer == HEARD:
+        if is_heard(answer):
             self.tally.heartbeats += 1
             self.tally.latencies_s.append(latency_s)
         else:
@@ -171,6 +196,7 @@ class Residents:
             "members": self._member_count,
             "connected": sum(line is not None and line.is_open for line in lines),
             "heartbeats": tally.heartbeats,
+            "pings": tally.pings,
             "unanswered": tally.unanswered,
             "put_off": tally.put_off,
             "wrong": tally.wrong,
@@ -291,6 +317,7 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
     add_groups(parser, group_size=100)
+    parser.add_argument("--speakers", type=int, help="members that send heartbeats (default: all of them)")
     begin(parser, run)
 
 

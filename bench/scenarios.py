@@ -12,7 +12,7 @@ from bench.assignors import CASES, QUICK, measure_all
 from bench.callbacks import measure_callbacks
 from bench.channel import HEARTBEAT_INTERVAL_S, ChannelConnection, call_frame
 from bench.connection import Connection, Frames
-from bench.crowd import HEARD, TOPIC, Crowd, WrongAnswerError
+from bench.crowd import TOPIC, Crowd, WrongAnswerError, is_heard
 from bench.line import Answer, Line
 from bench.load import FaultOf, FrameOf, run_closed, run_paced
 from bench.metrics import AssignorResult, LoadResult, load_result, with_growth
@@ -218,7 +218,7 @@ def heartbeats(crowd: Crowd) -> list[bytes]:
 
 def heartbeat_fault(index: int, number: int, answer: Answer) -> str | None:
     """What is wrong with the answer to a heartbeat."""
-    return None if answer == HEARD else fault(answer)
+    return None if is_heard(answer) else fault(answer)
 
 
 def fault(answer: Answer) -> str:

@@ -306,7 +306,7 @@ class Driver:
         if self._callbacks is not None:
             await self._callbacks_end(self._callbacks)
         await self._wait_for_cancelled(running)
-        await self._transport.close()
+        await self._transport.close(self._machine.kept_member_id)
         self.finished.set()
 
     def _cut_callbacks(self) -> None:

@@ -45,8 +45,8 @@ class HttpTransport:
     def attach(self, on_event: Callable[[Event], None]) -> None:
         """As `Transport.attach`: over HTTP nothing comes unasked."""
 
-    async def close(self) -> None:
-        """Close all connections."""
+    async def close(self, member_id: str = "") -> None:
+        """Close all connections. Over HTTP nobody keeps a session, so there is nothing to say."""
         if self._client is not None:
             await self._client.close()
             self._client = None

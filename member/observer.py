@@ -117,9 +117,9 @@ class ObservedTransport:
         self._called(operation.name, name_of(outcome), loop.time() - began)
         return outcome
 
-    async def close(self) -> None:
+    async def close(self, member_id: str = "") -> None:
         """As `Transport.close`."""
-        await self._inner.close()
+        await self._inner.close(member_id)
 
 
 def name_of(outcome: Outcome) -> str:

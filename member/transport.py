@@ -19,10 +19,10 @@ from rallypoint.member.options import MemberOptions
 from rallypoint.protocol.channel_messages import OPERATIONS_BY_OP
 from rallypoint.protocol.operations import COORDINATOR, Operation
 
-PINGS_IN_A_SESSION_TIMEOUT = 6
-"""A line that is dead is found so after a quarter of the session timeout: an interval, and half of one for the pong."""
+PINGS_IN_A_SESSION_TIMEOUT = 4
+"""A member at rest lives by them. The service pings a channel on which it has heard nothing for a third of it."""
 PING_INTERVAL_MIN_MS = 500
-PING_INTERVAL_MAX_MS = 15_000
+PING_INTERVAL_MAX_MS = 12_000
 
 
 class Transport(Protocol):
@@ -38,8 +38,10 @@ class Transport(Protocol):
         a peer does.
         """
 
-    async def close(self) -> None:
-        """Close what is open for this member. Nothing is delivered any more."""
+    async def close(self, member_id: str = "") -> None:
+        """Close what is open for this member. Nothing is delivered any more. `member_id`: of one that may be in its
+        group still, and is to live no longer by a channel that it shares.
+        """
 
 
 class ChannelTransport:
@@ -73,12 +75,12 @@ class ChannelTransport:
             self._stay_at(url)
         return outcome
 
-    async def close(self) -> None:
+    async def close(self, member_id: str = "") -> None:
         """As `Transport.close`."""
         leases, self._leases = list(self._leases.values()), {}
         for lease in leases:
             lease.detach()  # now: each is released by a task, which begins a turn later
-        await asyncio.gather(*(lease.release() for lease in leases), *self._releasing)
+        await asyncio.gather(*(lease.release(member_id) for lease in leases), *self._releasing)
         await self._http.close()
 
     def _lease_at(self, url: str) -> ConnectionLease:

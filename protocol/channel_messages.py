@@ -87,6 +87,21 @@ class FetchCall(_Call):
     body: m.FetchRequest = m.FetchRequest()
 
 
+class DropRequest(m.RequestModel):
+    """Which member."""
+
+    member_id: m.MemberId
+
+
+class DropCall(_Call):
+    """The client answers for the member no longer. The member stays in the group until its session ends."""
+
+    id: CallId
+    op: Literal["drop"]
+    group_id: m.Id
+    body: DropRequest
+
+
 class AuthenticateCall(_Call):
     """Show a token: the first message of a client that cannot send headers. It needs no id."""
 
@@ -98,12 +113,12 @@ class AuthenticateCall(_Call):
 GroupCall = JoinCall | SyncCall | HeartbeatCall | LeaveCall | CommitCall | FetchCall
 """Calls that go to one group."""
 
-ChannelCall = GroupCall | CoordinatorCall | AuthenticateCall
+ChannelCall = GroupCall | DropCall | CoordinatorCall | AuthenticateCall
 
 CHANNEL_CALLS: TypeAdapter[ChannelCall] = TypeAdapter(Annotated[ChannelCall, Discriminator("op")])
 """Reads a call."""
 
-AUTHENTICATE = "authenticate"
+AUTHENTICATE, DROP = "authenticate", "drop"
 
 OPERATIONS_BY_OP: dict[str, Operation] = {
     operation.name: operation
@@ -165,4 +180,14 @@ class TopicsPush(m.AnswerModel):
     topics: tuple[str, ...]
 
 
-PUSHES: tuple[type[BaseModel], ...] = (RebalancePush, UnloadedPush, DrainPush, TopicsPush)
+class DroppedPush(m.AnswerModel):
+    """The member is this channel's no longer: it is out of the group, or has called elsewhere. Send a heartbeat of it;
+    the answer says which.
+    """
+
+    event: Literal["dropped"] = "dropped"
+    group_id: str
+    member_id: str
+
+
+PUSHES: tuple[type[BaseModel], ...] = (RebalancePush, UnloadedPush, DrainPush, TopicsPush, DroppedPush)

@@ -8,7 +8,7 @@ What is opaque to the coordinator is `OpaqueJson`; for `protocol_type` "consumer
 Lists in requests are `fail_fast`: a body of a million wrong entries costs one error, not a million.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 from pydantic_core import PydanticCustomError
@@ -155,7 +155,8 @@ class JoinAnswer(AnswerModel):
     """The join phase ended. `members` is filled for the leader alone, who then runs the assignor and syncs.
 
     `skip_assignment`: a static leader came back to a stable group: it leads, but the assignment stands.
-    `heartbeat_interval_ms`: how often to send a heartbeat that does not wait.
+    `heartbeat_interval_ms`: how often to send a heartbeat that does not wait. `channel_keeps_session`: true on a
+    channel that keeps the member's session as long as it is open and pings are answered, so none need be sent.
     """
 
     generation_id: int
@@ -166,6 +167,7 @@ class JoinAnswer(AnswerModel):
     skip_assignment: bool = False
     members: tuple[JoinedMember, ...] = ()
     heartbeat_interval_ms: int = 3000
+    channel_keeps_session: Literal[True] | None = None
 
 
 class WaitingAnswer(AnswerModel):
@@ -225,7 +227,9 @@ class HeartbeatRequest(RequestModel):
 
 
 class HeartbeatAnswer(AnswerModel):
-    """The member is known and its generation is current."""
+    """The member is known and its generation is current. `channel_keeps_session`: as in the answer to a join."""
+
+    channel_keeps_session: Literal[True] | None = None
 
 
 class GroupHeartbeat(RequestModel):

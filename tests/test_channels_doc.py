@@ -8,7 +8,7 @@ from typing import Any, get_args
 from rallypoint.coordinator.access.tokens import hash_token
 from rallypoint.coordinator.http.channel.channel import Ending
 from rallypoint.coordinator.http.security import SecurityPolicy
-from rallypoint.protocol.channel_messages import AUTHENTICATE, OPERATIONS_BY_OP, PUSHES, ChannelCall
+from rallypoint.protocol.channel_messages import AUTHENTICATE, DROP, OPERATIONS_BY_OP, PUSHES, ChannelCall
 from tests.fakes.channel_client import SECONDS, open_channel
 from tests.fakes.set_service import open_service
 
@@ -37,7 +37,7 @@ async def test_a_service_answers_as_it_stands_there() -> None:
 def test_every_call_and_every_push_is_shown() -> None:
     said = [json.loads(text) for _, text in SAID]
     ops = {str(get_args(call.model_fields["op"].annotation)[0]) for call in get_args(ChannelCall)}
-    assert ops == {*OPERATIONS_BY_OP, AUTHENTICATE}
+    assert ops == {*OPERATIONS_BY_OP, DROP, AUTHENTICATE}
     assert {message["op"] for message in said if "op" in message} >= ops
     for op, operation in OPERATIONS_BY_OP.items():
         assert f"| `{op}` | `{operation.method} {operation.path}` |" in TEXT

@@ -23,7 +23,7 @@ from typing import Any
 
 from bench.channel import ChannelConnection
 from bench.connection import Connection, Frames
-from bench.crowd import HEARD, Crowd, Member
+from bench.crowd import Crowd, Member, is_heard
 from bench.line import Answer, ConnectionBrokenError
 from bench.member_program import say
 from bench.residents import add_groups, begin, live, read_commands
@@ -251,7 +251,7 @@ class Residents:
             answer = await _heartbeat(life)
         except (ConnectionBrokenError, TimeoutError):
             return False
-        if answer == HEARD:
+        if is_heard(answer):
             self.tally.heartbeats += 1
             self.tally.latencies_s.append(monotonic() - due)
             return True
@@ -278,7 +278,7 @@ class Residents:
                 at = None
                 await life.pause(FAIL_OVER_BACKOFF_MAX_MS)
                 continue
-            if answer == HEARD:
+            if is_heard(answer):
                 break
             if answer.status not in {421, 503}:
                 self._note_wrong(answer)

@@ -97,9 +97,14 @@ class HangUp:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLost:
-    """The connection that carried the member, the one on which it called last, was ended by the member's own side."""
+    """The connection that carried the member, the one on which it called last, is gone.
+
+    `by_client`: the member's own side has ended it. `heard_at_ms`: when something came last on it.
+    """
 
     member_id: str
+    by_client: bool = True
+    heard_at_ms: int | None = None
 
 
 class Trigger(StrEnum):
@@ -150,8 +155,8 @@ class TimerKey(NamedTuple):
 class TimerFired:
     """A timer's deadline has passed.
 
-    `heard_at_ms`: where the key's subject is a member, when its last request came that waits to be told; None where
-    none does.
+    `heard_at_ms`: where the key's subject is a member, when something came last that counts for it and that the group
+    was not told of: a request of it that waits, or anything on the channel that carries it; None where nothing did.
     """
 
     key: TimerKey

@@ -214,8 +214,8 @@ def decide(group: Group, command: Command, context: DecisionContext) -> Draft:
             _decide_timer(group, key, heard_at_ms, context, draft)
         case HangUp():
             membership.hang_up(group, command, context, draft)
-        case ConnectionLost(member_id=member_id):
-            membership.connection_lost(group, member_id, context, draft)
+        case ConnectionLost():
+            membership.connection_lost(group, command, context, draft)
         case Rebalance():
             rebalance.start(group, command, context, draft)
         case CompleteJoinPhase():

@@ -6,7 +6,15 @@
 from rallypoint.coordinator.core import capacity, rebalance
 from rallypoint.coordinator.core import records as r
 from rallypoint.coordinator.core import transient_facts as t
-from rallypoint.coordinator.core.commands import Call, DecisionContext, GroupRequest, HangUp, Rebalance, Trigger
+from rallypoint.coordinator.core.commands import (
+    Call,
+    ConnectionLost,
+    DecisionContext,
+    GroupRequest,
+    HangUp,
+    Rebalance,
+    Trigger,
+)
 from rallypoint.coordinator.core.decision import (
     Draft,
     call_timer,
@@ -633,8 +641,9 @@ def session_fired(
 ) -> None:
     """A session's timer fired: it may be early, since a heartbeat does not move it; or the member may be waiting.
 
-    A request of the member that waits to be told (`heard_at_ms`) is a sign of life as of when it came, and no later:
-    so nobody lives longer by it than a session from the last that came of him.
+    What counts for the member and the group was not told of (`heard_at_ms`) is a sign of life as of when it came, and
+    no later: so nobody lives longer by it than a session from the last that came of him. Of a member at rest on a
+    channel nothing else is heard.
     """
     member = group.members.get(member_id)
     if member is None:
@@ -694,14 +703,22 @@ def call_fired(group: Group, call_id: int, context: DecisionContext, draft: Draf
 # --- connections -----------------------------------------------------------------------------------------------------
 
 
-def connection_lost(group: Group, member_id: str, context: DecisionContext, draft: Draft) -> None:
-    """The member's own side has ended the connection that carried it: it has its grace to come back.
+def connection_lost(group: Group, command: ConnectionLost, context: DecisionContext, draft: Draft) -> None:
+    """The connection that carried the member is gone. What came on it last was not told of before.
 
-    A static member is away on purpose more often than not, so it has a grace only where its join asked for one. The
-    session goes on beside it, and may end before.
+    If the member's own side has ended it, the member has its grace to come back. A static member is away on purpose
+    more often than not, so it has a grace only where its join asked for one. The session goes on beside it, and may end
+    before.
     """
+    member_id = command.member_id
     member = group.members.get(member_id)
     if member is None:
+        return
+    if command.heard_at_ms is not None and not member.is_new:
+        deadline_ms = command.heard_at_ms + member.terms.session_timeout_ms
+        if deadline_ms > member.deadline_ms:
+            draft.fact(t.SessionSet(member_id, deadline_ms))
+    if not command.by_client:
         return
     grace_ms = member.terms.disconnect_grace_ms
     if grace_ms is None:
@@ -751,7 +768,7 @@ def hang_up(group: Group, command: HangUp, context: DecisionContext, draft: Draf
     draft.fact(t.CallUnparked(call_id))
     draft.cancel_timer(call_timer(call_id))
     if command.connection_lost:
-        connection_lost(group, parked.member_id, context, draft)
+        connection_lost(group, ConnectionLost(parked.member_id), context, draft)
     if parked.kind is not CallKind.HEARTBEAT:
         member = group.members[parked.member_id]
         draft.start_session(member, context.now_ms + member.terms.session_timeout_ms)

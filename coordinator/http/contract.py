@@ -66,6 +66,12 @@ class GroupService(Protocol):
     def carried_count(self, connection: MemberConnection) -> int:
         """How many members the channel carries. Cheap: it is asked for in the middle of a flood."""
 
+    def session_kept_ms(self, connection: MemberConnection, group_id: str, member_id: str) -> int | None:
+        """The session timeout of a member that lives by this channel; None where it does not, or is not known."""
+
+    def drop_member(self, connection: MemberConnection, group_id: str, member_id: str) -> None:
+        """The channel, if it carries the member, does so no longer. The session goes on from what came last."""
+
     def end_channel(self, connection: MemberConnection, *, by_client: bool) -> None:
         """A channel is over; whose side ended it decides how long its members are waited for."""
 

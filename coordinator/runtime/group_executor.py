@@ -305,6 +305,11 @@ class GroupExecutor:
         if self.takes_calls:
             self._mailbox.append(command)
 
+    def session_timeout_ms(self, member_id: str) -> int | None:
+        """Of a member that has been in a generation; None where there is none."""
+        member = self._group.members.get(member_id)
+        return None if member is None or member.is_new else member.terms.session_timeout_ms
+
     def hang_up(self, call_id: int, *, connection_lost: bool = False) -> None:
         """Nobody waits for the call any more. What it did stays done."""
         if call_id in self._waiting:

@@ -17,6 +17,7 @@ from rallypoint.coordinator.core import rebalance
 from rallypoint.coordinator.core.capacity import creates_group, over_limit
 from rallypoint.coordinator.core.commands import (
     Call,
+    ConnectionLost,
     DecisionContext,
     DeleteGroupRequest,
     DescribeRequest,
@@ -35,7 +36,7 @@ from rallypoint.coordinator.runtime.condition import Condition, ShardState, Unav
 from rallypoint.coordinator.runtime.contract import MemberCalls, NodeAddress, NodeCapacity, Observer, ShardOwnership
 from rallypoint.coordinator.runtime.event_loop.clock import Backoff, Clock, sleep
 from rallypoint.coordinator.runtime.event_loop.ended_calls import EndedCalls
-from rallypoint.coordinator.runtime.event_loop.faults import begin, each
+from rallypoint.coordinator.runtime.event_loop.faults import begin, survives
 from rallypoint.coordinator.runtime.event_loop.timers import Timers
 from rallypoint.coordinator.runtime.group_executor import Answer, Waiting
 from rallypoint.coordinator.runtime.group_queries import GroupQueries
@@ -394,12 +395,10 @@ class Service:
         for row in rows:
             update |= {name: getattr(row, name) for name in _OF_THE_ROW}
         if not isinstance(answer, LargeDescription):
-            connections = self.connections
+            carriers = [self.connections.connection_of(group_id, member.member_id) for member in answer.members]
             update["members"] = tuple(
-                self.view.with_progress(
-                    answer, member, is_on_channel=connections.connection_of(group_id, member.member_id) is not None
-                )
-                for member in answer.members
+                self.view.with_progress(answer, member, None if carrier is None else carrier.heard_at_ms)
+                for member, carrier in zip(answer.members, carriers, strict=True)
             )
             answer = self.view.with_lag(answer)
         return answer.model_copy(update=update)
@@ -487,14 +486,32 @@ class Service:
         """How many members the channel carries."""
         return self.connections.count_of(connection)
 
+    def session_kept_ms(self, connection: MemberConnection, group_id: str, member_id: str) -> int | None:
+        """The session timeout of a member that lives by this channel: the channel carries it, and its group is here and
+        has it. None where that is not so.
+        """
+        if self.connections.connection_of(group_id, member_id) is not connection:
+            return None
+        shard = self._shards[self._shard_of(group_id)]
+        executor = shard.executors.get(group_id) if shard.state is ShardState.ACTIVE else None
+        return None if executor is None else executor.session_timeout_ms(member_id)
+
+    def drop_member(self, connection: MemberConnection, group_id: str, member_id: str) -> None:
+        """The channel, if it carries the member, does so no longer. The session goes on from what came last."""
+        if self.connections.connection_of(group_id, member_id) is connection:
+            self.connections.drop(group_id, member_id, told=connection)
+            lost = ConnectionLost(member_id, by_client=False, heard_at_ms=connection.heard_at_ms)
+            self._shards[self._shard_of(group_id)].lose_member(group_id, lost)
+
     def end_channel(self, connection: MemberConnection, *, by_client: bool) -> None:
         """The connection is gone. Ended by its client's side, the members it carried have their grace to come back.
 
         In one go, for a member that comes back is to find its loss told already.
         """
-        lost = self.connections.release(connection)
-        if by_client:
-            each(lost, lambda place: self._shards[self._shard_of(place[0])].lose_member(*place))
+        heard_at_ms = connection.heard_at_ms
+        for group_id, member_id in self.connections.release(connection):
+            lost = ConnectionLost(member_id, by_client, heard_at_ms)
+            survives(self._shards[self._shard_of(group_id)].lose_member, group_id, lost)
 
     def refuse_assignments(self, group_id: str) -> Failure | None:
         """Why a leader's large sync would be read in vain; None where the group may be waiting for one."""

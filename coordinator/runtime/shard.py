@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from rallypoint.coordinator.core.commands import ConnectionLost, DecisionContext, GroupLoaded, Rules
-from rallypoint.coordinator.core.effects import VIEW_EVENTS, Event, Failure, GroupUnloaded, ViewEvent
+from rallypoint.coordinator.core.effects import VIEW_EVENTS, Event, Failure, GroupUnloaded, MembersWent, ViewEvent
 from rallypoint.coordinator.core.group import Group
 from rallypoint.coordinator.core.records import RunningTimeRecord
 from rallypoint.coordinator.runtime.appends.batch import GroupBatch
@@ -264,16 +264,16 @@ class Shard:
         """Whether the group is one of those; never of one that is not loaded yet."""
         return group_id in self.executors or group_id in self._reloads or group_id in self.damaged
 
-    def lose_member(self, group_id: str, member_id: str) -> None:
-        """The member's connection is lost. A group that is being loaded hears of it before anything else, unless the
-        member is heard of until then.
+    def lose_member(self, group_id: str, lost: ConnectionLost) -> None:
+        """The member's connection is gone. A group that is being loaded begins every session anew; where the member's
+        own side ended it, the group hears of it before anything else, unless the member is heard of until then.
         """
         if self.state is ShardState.ACTIVE and group_id not in self._reloads:
             executor = self.executors.get(group_id)
             if executor is not None:
-                executor.tell(ConnectionLost(member_id))
-        elif self.state is not ShardState.ABSENT:
-            self._lost.setdefault(group_id, {})[member_id] = None
+                executor.tell(lost)
+        elif self.state is not ShardState.ABSENT and lost.by_client:
+            self._lost.setdefault(group_id, {})[lost.member_id] = None
 
     def hear_of_member(self, group_id: str, member_id: str) -> None:
         """The member calls, while its group is being loaded."""
@@ -487,13 +487,15 @@ class Shard:
         """Something happened, and may be known."""
         self._deps.view.event(event)
         if isinstance(event, VIEW_EVENTS):
+            if isinstance(event, MembersWent):
+                self._deps.connections.members_went(event)
             return
         self._deps.observer.event(event)
         self._deps.connections.event(event)
 
     def heard_at_ms(self, group_id: str, member_id: str) -> int | None:
-        """When the last came of what waits for its turn: a request of the member, or anything behind one on the
-        connection that carries it, which may be its heartbeat.
+        """When the last came that counts for the member: a request of it that waits for its turn, or anything on the
+        channel that carries it.
         """
         request_ms = self._deps.waiting_requests.last_ms(group_id, member_id)
         connection = self._deps.connections.connection_of(group_id, member_id)

@@ -206,10 +206,15 @@ class GroupView:
         )
 
     def with_progress(
-        self, group: admin.DescribeAnswer, member: admin.DescribedMember, *, is_on_channel: bool
+        self, group: admin.DescribeAnswer, member: admin.DescribedMember, channel_heard_at_ms: int | None
     ) -> admin.DescribedMember:
-        """The member with its connection, and with how much it has and how far it is. Cost: reads its assignment."""
-        update: dict[str, Any] = {"connection": "channel" if is_on_channel else "http"}
+        """The member with its connection, and with how much it has and how far it is. Cost: reads its assignment.
+
+        `channel_heard_at_ms`: when something came last on the channel that carries it; None where none does.
+        """
+        update: dict[str, Any] = {"connection": "http"}
+        if channel_heard_at_ms is not None:
+            update = {"connection": "channel", "heard_at_ms": max(member.heard_at_ms or 0, channel_heard_at_ms)}
         if group.state != State.STABLE or group.protocol_type != CONSUMER:
             return member.model_copy(update=update)
         try:

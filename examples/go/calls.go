@@ -193,6 +193,7 @@ type joinAnswer struct {
 	Leader              string   `json:"leader"`
 	Members             []Joined `json:"members"`
 	HeartbeatIntervalMs int      `json:"heartbeat_interval_ms"`
+	ChannelKeepsSession bool     `json:"channel_keeps_session"`
 }
 
 func (m *Member) join(ctx context.Context) error {
@@ -219,6 +220,10 @@ func (m *Member) join(ctx context.Context) error {
 	}
 	m.joinID, m.joined = "", joined
 	m.interval = time.Duration(joined.HeartbeatIntervalMs) * time.Millisecond
+	if joined.ChannelKeepsSession {
+		// It needs no heartbeats. A few tell this side that it is not cut off, as pings would.
+		m.interval = m.options.SessionTimeout / 3
+	}
 	m.mutex.Lock()
 	m.generation = joined.GenerationID
 	m.mutex.Unlock()

@@ -249,7 +249,8 @@ export class GroupMember {
     });
     this.#joinId = null;
     this.generationId = joined.generation_id;
-    this.#heartbeatIntervalMs = joined.heartbeat_interval_ms;
+    // A channel that keeps the session needs no heartbeats. WebSockets here send no pings, so a few of them stand for those.
+    this.#heartbeatIntervalMs = joined.channel_keeps_session ? sessionTimeoutMs / 3 : joined.heartbeat_interval_ms;
     return joined;
   }
 

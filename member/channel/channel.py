@@ -11,6 +11,7 @@ misread; the receiver of `on_end` decides when.
 """
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -29,15 +30,15 @@ from rallypoint.member.tokens import Token, TokenUnavailable, headers_of
 from rallypoint.member.trace_context import current_traceparent
 from rallypoint.protocol.operations import CHANNEL, Operation
 
+LATE_SHARE = 4
+"""A ping is late that is not answered within this part of the interval between two."""
 GOODBYE_TIMEOUT_MS = 1_000
 """For the node to answer the close; then the connection is cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a channel goes, as whom, and how often its line is tried: a ping that is not answered within half the
-    interval ends it.
-    """
+    """Where a channel goes, as whom, and how often its line is tried by a ping."""
 
     url: str
     token: Token | None = field(default=None, repr=False)
@@ -56,8 +57,12 @@ class HandshakeError(Exception):
 class Channel:
     """An open channel. `on_push` is called for each push, `on_end` once with the reason, unless this side closed it.
 
+    The node is pinged all the time: a member at rest lives by that. `on_pong` is called with the instant at which a
+    ping was sent that is answered, and with None where the answer is late. Then aiohttp pings, too, and ends the
+    channel if that is not answered either.
+
     `was_useful`: something came on it. `silent_end`: this side's end of a line that fell silent, to be closed by
-    the receiver of `on_end`; else None. Both callbacks come in a turn of the event loop of their own.
+    the receiver of `on_end`; else None. All callbacks come in a turn of the event loop of their own.
     """
 
     def __init__(
@@ -66,11 +71,15 @@ class Channel:
         socket: "aiohttp.ClientWebSocketResponse[bool]",
         on_push: Callable[[Push], None],
         on_end: Callable[[str], None],
+        on_pong: Callable[[int | None], None],
+        ping_interval_ms: int,
     ) -> None:
         self._client = client
         self._socket = socket
         self._on_push = on_push
         self._on_end = on_end
+        self._on_pong = on_pong
+        self._ping = b""
         self._ids = count(1)
         self._calls: dict[int, tuple[Operation, asyncio.Future[Outcome]]] = {}
         self._is_closing = False
@@ -80,6 +89,7 @@ class Channel:
         self._end_of_line = _second_handle(socket)
         self._loop = asyncio.get_running_loop()
         self._reading = self._loop.create_task(self._read())
+        self._pinging = self._loop.create_task(self._keep_pinging(ping_interval_ms / 1000))
 
     async def call(self, operation: Operation, body: BaseModel | None, *, group_id: str, timeout_ms: int) -> Outcome:
         """As `HttpTransport.call`, for the operations that a channel has. An answer that comes after the end of the
@@ -102,6 +112,16 @@ class Channel:
         finally:
             del self._calls[call_id]
 
+    async def drop(self, group_id: str, member_id: str) -> None:
+        """Say that this channel answers for the member no longer. Nobody waits for the answer: it comes in its order,
+        or the channel ends, which says as much.
+        """
+        text = {"id": next(self._ids), "op": "drop", "group_id": group_id, "body": {"member_id": member_id}}
+        try:
+            await self._socket.send_str(json.dumps(text))
+        except (aiohttp.ClientError, OSError):
+            return  # it has ended
+
     async def close(self) -> None:
         """Say goodbye and be gone, sockets and all; within `GOODBYE_TIMEOUT_MS`."""
         self._is_closing = True
@@ -110,11 +130,25 @@ class Channel:
         self._close_line()
         await self._client.close()
 
+    async def _keep_pinging(self, interval_s: float) -> None:
+        late_s = interval_s / LATE_SHARE
+        while True:
+            await asyncio.sleep(interval_s - late_s)
+            self._ping = b"%d" % round(self._loop.time() * 1000)
+            try:
+                await self._socket.ping(self._ping)
+            except (aiohttp.ClientError, OSError):
+                return  # the channel has ended, and that is read
+            await asyncio.sleep(late_s)
+            if self._ping:
+                self._on_pong(None)
+
     async def _read(self) -> None:
         reason = "the channel was closed"
         try:
             reason = await self._read_to_the_end()
         finally:
+            self._pinging.cancel()
             if isinstance(self._socket.exception(), aiohttp.ServerTimeoutError) and not self._is_closing:
                 self.silent_end, self._end_of_line = self._end_of_line, None
             self._close_line()
@@ -135,6 +169,10 @@ class Channel:
                         return f"the node does not speak as this service does: {error}"
                 case aiohttp.WSMsgType.BINARY:
                     continue
+                case aiohttp.WSMsgType.PING:
+                    await self._answer_ping(message.data)
+                case aiohttp.WSMsgType.PONG:
+                    self._take_pong(bytes(message.data))
                 case aiohttp.WSMsgType.CLOSE:
                     return f"the node closed it with {message.data}{message.extra and f' ({message.extra})'}"
                 case aiohttp.WSMsgType.ERROR:
@@ -148,6 +186,18 @@ class Channel:
         if self._end_of_line is not None:
             self._end_of_line.close()
             self._end_of_line = None
+
+    async def _answer_ping(self, payload: bytes) -> None:
+        try:
+            await self._socket.pong(payload)
+        except (aiohttp.ClientError, OSError):
+            return  # the channel has ended, which is read next
+
+    def _take_pong(self, payload: bytes) -> None:
+        """Others answer a ping of aiohttp, or one that is no longer waited for."""
+        if payload and payload == self._ping:
+            self._ping = b""
+            self._loop.call_soon(self._on_pong, int(payload))
 
     def _take(self, message: AnswerText | Push | None) -> None:
         self.was_useful = True
@@ -175,7 +225,11 @@ def _second_handle(socket: "aiohttp.ClientWebSocketResponse[bool]") -> Socket | 
 
 
 async def open_channel(
-    endpoint: Endpoint, timeout_ms: int, on_push: Callable[[Push], None], on_end: Callable[[str], None]
+    endpoint: Endpoint,
+    timeout_ms: int,
+    on_push: Callable[[Push], None],
+    on_end: Callable[[str], None],
+    on_pong: Callable[[int | None], None],
 ) -> Channel:
     """Connect and shake hands, in `timeout_ms` at the most. Raises HandshakeError, or OSError or aiohttp.ClientError
     where nobody takes the connection.
@@ -186,7 +240,8 @@ async def open_channel(
         raise HandshakeError(str(error)) from error
     client = _new_client(endpoint, headers)
     try:
-        return Channel(client, await _shake_hands(client, endpoint, timeout_ms), on_push, on_end)
+        socket = await _shake_hands(client, endpoint, timeout_ms)
+        return Channel(client, socket, on_push, on_end, on_pong, endpoint.ping_interval_ms)
     except BaseException:
         await client.close()
         raise
@@ -211,7 +266,8 @@ async def _shake_hands(
         async with asyncio.timeout(timeout_ms / 1000):
             return await client.ws_connect(
                 URL(endpoint.url + CHANNEL.path, encoded=True),
-                heartbeat=endpoint.ping_interval_ms / 1000,
+                autoping=False,
+                heartbeat=endpoint.ping_interval_ms / 1000 * (1 + 1 / LATE_SHARE),
                 timeout=aiohttp.ClientWSTimeout(ws_close=GOODBYE_TIMEOUT_MS / 1000),
                 max_msg_size=0,
                 decode_text=False,

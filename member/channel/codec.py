@@ -12,13 +12,14 @@ from pydantic_core import from_json, to_json
 from rallypoint.protocol import channel_messages as s
 from rallypoint.protocol.operations import Operation
 
-Push = s.RebalancePush | s.UnloadedPush | s.DrainPush | s.TopicsPush
+Push = s.RebalancePush | s.UnloadedPush | s.DrainPush | s.TopicsPush | s.DroppedPush
 
 _PUSHES: dict[str, type[Push]] = {
     "rebalance": s.RebalancePush,
     "unloaded": s.UnloadedPush,
     "drain": s.DrainPush,
     "topics": s.TopicsPush,
+    "dropped": s.DroppedPush,
 }
 
 

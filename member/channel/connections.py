@@ -218,7 +218,7 @@ class Connection:
     async def _open(self) -> None:
         endpoint, timeout_ms = self._node.endpoint, self._node.options.handshake_timeout_ms
         try:
-            self.channel = await open_channel(endpoint, timeout_ms, self._pushed, self._ended)
+            self.channel = await open_channel(endpoint, timeout_ms, self._pushed, self._ended, self._ponged)
         except HandshakeError as error:
             self._node.fallback.refused(error.status, str(error), _now_ms(), random.random())
         except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: of a URL that is none
@@ -257,8 +257,15 @@ class Connection:
                     lease.deliver(ev.GroupUnloaded(url))
                 case s.DrainPush():
                     lease.deliver(ev.NodeDraining(url))
+                case s.DroppedPush(group_id=group_id) if group_id == lease.group_id:
+                    lease.deliver(ev.MemberDropped(push.member_id))
                 case s.TopicsPush(topics=topics):
                     lease.deliver(ev.TopicsListed(frozenset(topics)))
+
+    def _ponged(self, sent_at_ms: int | None) -> None:
+        url = self._node.endpoint.url
+        for lease in list(self.leases):
+            lease.deliver(ev.ChannelSilent(url) if sent_at_ms is None else ev.ChannelHeard(url, sent_at_ms))
 
     def _ended(self, reason: str) -> None:
         assert self.channel is not None
@@ -316,12 +323,18 @@ class ConnectionLease:
         """Deliver nothing to the member from now on."""
         self._is_released = True
 
-    async def release(self) -> None:
-        """Give the lease back for good. Returns when what nobody needs any more is closed."""
+    async def release(self, member_id: str = "") -> None:
+        """Give the lease back for good. Returns when what nobody needs any more is closed.
+
+        `member_id`: of a member that may be in the group still. A channel that goes on for others would keep its
+        session, so it is told not to.
+        """
         self.detach()
         connection = self.connection
         if connection is not None and connection.lose(self):
             await connection.close()
+        elif connection is not None and connection.channel is not None and member_id:
+            await connection.channel.drop(self.group_id, member_id)
         await self._node.leave(self)
 
     async def _call(self, operation: Operation, body: BaseModel | None, ends_at: float) -> Outcome:

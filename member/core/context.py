@@ -37,7 +37,8 @@ class Ending:
 class MemberContext:
     """`assigning`: the answer to the join by which this member leads, while it makes the assignment. `fenced`: the
     group has gone on without the member while `on_revoked` runs. `ending`: how the member will end, once that is asked
-    for. `rejoin_by_ms`: until when the group waits for its next join, as far as it has said so.
+    for. `rejoin_by_ms`: until when the group waits for its next join, as far as it has said so. `kept_by`: the node
+    that keeps the session as long as the channel with it is well, if one does.
     """
 
     def __init__(self, options: MemberOptions, *, cooperative: bool) -> None:
@@ -53,6 +54,7 @@ class MemberContext:
         self.assigning: m.JoinAnswer | None = None
         self.fenced = False
         self.rejoin_by_ms: int | None = None
+        self.kept_by: str | None = None
 
     def note_rejoin_within(self, rejoin_within_ms: int | None, now_ms: int) -> None:
         """The group rebalances, and waits so long for this member at most; None if it has not said."""
@@ -68,10 +70,15 @@ class MemberContext:
         """Tell an operator."""
         self.net.actions.append(Warn(text))
 
-    def extend_session(self, now_ms: int) -> None:
+    def note_kept(self, slot: str, answer: m.JoinAnswer | m.HeartbeatAnswer) -> None:
+        """What the answer to the request in the slot says of who keeps the session."""
+        self.kept_by = self.net.slot(slot).url if answer.channel_keeps_session else None
+
+    def extend_session(self, heard_at_ms: int) -> None:
         """The group has answered, and has this member: it may go on with what it owns while it joins."""
         if self.owned.assignment is not None:
-            self.net.set_timer(SESSION, now_ms + self.options.session_timeout_ms)
+            ends_at_ms = heard_at_ms + self.options.session_timeout_ms
+            self.net.set_timer(SESSION, max(ends_at_ms, self.net.timers.get(SESSION, 0)))
 
     def report_lost(self) -> None:
         """The group holds nothing for the member any more: tell the user what was lost."""

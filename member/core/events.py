@@ -208,6 +208,31 @@ class TopicsListed:
     topics: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class ChannelHeard:
+    """The channel with this node is well: it has answered a ping that was sent at that instant."""
+
+    url: str
+    sent_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelSilent:
+    """The node is late with the answer to a ping on the channel with it."""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDropped:
+    """A channel said that it carries this member no longer; a heartbeat tells why."""
+
+    member_id: str
+
+
+LineEvent = ChannelHeard | ChannelSilent
+"""What pings tell of a channel that is open."""
+
 ChannelEvent = ChannelOpened | ChannelLost | ChannelUnavailable | GroupUnloaded | NodeDraining
 """Events of a channel that are about a node rather than about the group's rebalances."""
 
@@ -233,6 +258,8 @@ Event = (
     | RebalanceBegan
     | TopicsListed
     | LibraryFailed
+    | MemberDropped
+    | LineEvent
     | ChannelEvent
     | UserRequest
 )

@@ -1,5 +1,7 @@
 """Keeping the member alive: when a heartbeat goes out, how long it may wait, and when none does.
 
+A member whose session is kept by a channel sends none, unless there is something to ask.
+
 `notifications` knows what the answers mean.
 """
 
@@ -32,6 +34,12 @@ class Heartbeats:
         """Whether heartbeats keep the member alive now; a parked join or sync does so by itself."""
         return self._context.state in {State.STABLE, State.REVOKING} or self._context.assigning is not None
 
+    @property
+    def rests(self) -> bool:
+        """Whether the channel with the coordinator keeps the session."""
+        context = self._context
+        return context.kept_by is not None and context.kept_by == context.net.route.url
+
     def beat(self, now_ms: int, wait_ms: int | None = None) -> None:
         """Send one now. `wait_ms`: how long it may be held back; None for as long as is useful."""
         context = self._context
@@ -49,8 +57,15 @@ class Heartbeats:
         if self.keep_alive and not self._context.fenced:
             self.beat(now_ms, wait_ms=0)
 
+    def channel_heard(self, url: str, sent_at_ms: int) -> None:
+        """The channel with that node was well at that instant, or later."""
+        if self.rests and url == self._context.kept_by and self.keep_alive and not self._context.fenced:
+            self._context.extend_session(sent_at_ms)
+
     def plan(self, at_ms: int, now_ms: int) -> None:
-        """The next one goes out then."""
+        """The next one goes out then; none if the member rests."""
+        if self.rests:
+            return
         if at_ms <= now_ms:
             self.beat(now_ms)
         else:

@@ -52,6 +52,7 @@ class Joining:
         """A new attempt, with a new request id. The group's history shows `reason`."""
         context = self._context
         self._heartbeats.stop()
+        context.kept_by = None
         self._reason = reason
         context.drop_assigning()
         self._subscription_stale = False
@@ -83,6 +84,7 @@ class Joining:
         match settled.outcome:
             case Answered(m.JoinAnswer() as answer):
                 context.extend_session(now_ms)
+                context.note_kept(MEMBER, answer)
                 context.member_id = answer.member_id
                 if self._subscription_stale and context.owned.assignment is None:
                     self.join("the subscription changed", now_ms, draw)
@@ -214,7 +216,7 @@ class Joining:
             return
         context.net.actions.append(CallBack(Callback.ASSIGNED, context.owned.take(new)))
         if not self._rejoin_if_due(now_ms, draw):
-            self._heartbeats.beat(now_ms)
+            self._heartbeats.plan(now_ms, now_ms)
 
     def _rejoin_if_due(self, now_ms: int, draw: Draw) -> bool:
         """Rejoin if there is a reason. The first time at once; if every rebalance takes something, later and later,
@@ -281,6 +283,7 @@ class Joining:
     def refused(self, problem: m.Problem, now_ms: int, draw: Draw) -> None:
         """A join, sync or heartbeat was refused for what the member is."""
         context = self._context
+        context.kept_by = None
         reason = f"{problem.error_name}: {problem.detail}"
         joining = context.state in {State.FINDING, State.JOINING}
         match reaction_to(problem):

@@ -50,7 +50,7 @@ class Leaving:
         context.net.set_timer(REVOKE_WARNING, now_ms + round(limit_ms * REVOKE_WARNING_SHARE))
         context.net.set_timer(REVOKE_LIMIT, now_ms + limit_ms)
         if context.cooperative and context.net.slot(HEARTBEAT).intent is None and HEARTBEAT not in context.net.timers:
-            self._heartbeats.beat(now_ms)  # whatever came before had none
+            self._heartbeats.plan(now_ms, now_ms)  # whatever came before had none
 
     def revoked(self) -> None:
         """`on_revoked` has returned."""

@@ -65,6 +65,11 @@ class Membership:
         return self._context.member_id
 
     @property
+    def kept_member_id(self) -> str:
+        """The id of a member whose session a channel keeps, as far as is known; empty where none does."""
+        return "" if self._context.kept_by is None else self.member_id
+
+    @property
     def generation_id(self) -> int:
         """What the last join said, so it may be ahead of the assignment's; -1 while there is none."""
         return self._context.generation_id
@@ -146,6 +151,12 @@ class Membership:
                     self._joining.assignment_failed(error, retriable, now_ms, draw)
             case ev.RebalanceBegan(generation_id, rejoin_within_ms):
                 self._notifications.rebalance_began(generation_id, rejoin_within_ms, now_ms, draw)
+            case ev.ChannelHeard(url, sent_at_ms):
+                self._heartbeats.channel_heard(url, sent_at_ms)
+            case ev.ChannelSilent(url):
+                self._notifications.channel_silent(url, now_ms)
+            case ev.MemberDropped(member_id):
+                self._notifications.dropped(member_id, now_ms)
             case ev.TopicsListed(topics):
                 self._net.actions.append(LookForTopics(topics))
             case ev.LibraryFailed(reason):
@@ -194,6 +205,7 @@ class Membership:
         elif settled.slot == HEARTBEAT:
             self._notifications.heartbeat_ended(settled, now_ms, draw)
         elif settled.intent.operation is LEAVE:
+            self._context.kept_by = None
             self._leaving.end(State.LEFT, "left the group")
         elif self.state is State.LEAVING:
             self._leaving.blind_join_ended(settled, now_ms)
@@ -244,7 +256,7 @@ class Membership:
             self._settled(self._net.timer_due(key, now_ms), now_ms, draw)
         elif key == HEARTBEAT:
             if self._heartbeats.keep_alive and not self._net.is_open(HEARTBEAT):
-                self._heartbeats.beat(now_ms)
+                self._heartbeats.plan(now_ms, now_ms)
         elif key == LONG_WAIT:
             self._long_waits.timer_due(now_ms)
         elif key == SESSION:

@@ -11,9 +11,10 @@ from rallypoint.member.core.events import Draw
 from rallypoint.member.core.heartbeats import Heartbeats
 from rallypoint.member.core.joining import Joining
 from rallypoint.member.core.leaving import Leaving
-from rallypoint.member.core.outcomes import Refused
+from rallypoint.member.core.outcomes import Answered, Refused
 from rallypoint.member.core.reactions import Reaction, reaction_to
 from rallypoint.member.core.states import State
+from rallypoint.protocol import messages as m
 
 
 class Notifications:
@@ -39,6 +40,8 @@ class Notifications:
             context.note_rejoin_within(outcome.problem.rejoin_within_ms, now_ms)
         context.net.reset_failures(HEARTBEAT)
         context.extend_session(now_ms)
+        if isinstance(outcome, Answered) and isinstance(outcome.answer, m.HeartbeatAnswer):
+            context.note_kept(HEARTBEAT, outcome.answer)
         if context.state is State.SYNCING and pending:
             self._joining.rejoin("the group began another rebalance", now_ms, draw)
             return
@@ -73,6 +76,17 @@ class Notifications:
             context.note_rejoin_within(rejoin_within_ms, now_ms)
             self._joining.rejoin("the group rebalances", now_ms, draw)
 
+    def dropped(self, member_id: str, now_ms: int) -> None:
+        """A channel carries a member no longer. If it is this one, its group knows why."""
+        if member_id == self._context.member_id:
+            self._context.kept_by = None
+            self._heartbeats.ask(now_ms)
+
+    def channel_silent(self, url: str, now_ms: int) -> None:
+        """The node that keeps the session does not answer a ping: ask it, which finds the coordinator if it moved."""
+        if url == self._context.kept_by and self._context.net.slot(HEARTBEAT).intent is None:
+            self._heartbeats.ask(now_ms)
+
     def channel_changed(self, event: ev.ChannelEvent, now_ms: int) -> None:
         """A channel is open, lost, not to be had, or about to end; or its node has let go of the group."""
         net = self._context.net
@@ -88,6 +102,7 @@ class Notifications:
                 if not self._has_warned_of_http:
                     self._has_warned_of_http = True
                     self._context.warn(f"no channel with {url}: {reason}; going on over plain HTTP")
+                self._keeps_no_longer(url, now_ms)
             case ev.ChannelLost(url, reason):
                 net.channels.discard(url)
                 net.route.not_heard(url)
@@ -95,8 +110,10 @@ class Notifications:
                     self._tell_lost(url, f"the channel with {url} is lost: {reason}; connecting again")
                 net.route.draining.discard(url)
                 self._go_on_from(url, now_ms)
+                self._keeps_no_longer(url, now_ms)
             case ev.GroupUnloaded(url):
                 self._go_on_from(url, now_ms)
+                self._keeps_no_longer(url, now_ms)
             case ev.NodeDraining(url):
                 net.route.draining.add(url)
                 if net.route.url == url:
@@ -110,9 +127,18 @@ class Notifications:
         else:
             self._context.warn(text)
 
+    def _keeps_no_longer(self, url: str, now_ms: int) -> None:
+        """Who keeps the session no longer is asked, if nothing is on its way that asks: heartbeats begin again."""
+        if url == self._context.kept_by:
+            self._context.kept_by = None
+            if self._context.net.slot(HEARTBEAT).intent is None:
+                self._heartbeats.ask(now_ms)
+
     def go_where_it_moved(self, now_ms: int) -> None:
-        """After a look-up that named another coordinator: say there at once that this member lives."""
-        net = self._context.net
+        """After a look-up or a redirect that named another coordinator: say there at once that this member lives."""
+        net, kept_by = self._context.net, self._context.kept_by
+        if kept_by is not None and net.route.url not in {None, kept_by}:
+            net.moved, self._context.kept_by = True, None
         if net.moved:
             net.moved = False
             if net.slot(HEARTBEAT).intent is None:

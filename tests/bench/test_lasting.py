@@ -18,8 +18,8 @@ from rallypoint.protocol.operations import START_REBALANCE, path_of
 SMALL = Plan(seconds=1.0, sizes=(5,), at_rest=5, rounds=1, directory=Path(), held=5)
 
 
-async def held(plan: Plan) -> LoadResult:
-    (result,) = await BENCHMARKS["channels-held"].run(plan)
+async def held(plan: Plan, name: str = "channels-held") -> LoadResult:
+    (result,) = await BENCHMARKS[name].run(plan)
     assert isinstance(result, LoadResult)
     return result
 
@@ -30,6 +30,17 @@ async def test_members_that_are_held_are_all_heard(tmp_path: Path) -> None:
     assert is_right(found), found
     assert (found.connections, found.members) == (5, 5)
     assert 5 <= found.requests <= 10, "one each in 3 s, for 4 s"
+
+
+@pytest.mark.slow
+async def test_members_at_rest_are_there_and_some_of_them_speak(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lasting, "SPEAKERS", 2)
+    found = await held(replace(SMALL, directory=tmp_path), "channels-quiet")
+    assert is_right(found), found
+    assert (found.name, found.connections, found.members) == ("channels-quiet", 5, 5)
+    assert 2 <= found.requests <= 7, "a heartbeat or two of each of two, and a ping of the others in 11 s"
 
 
 @pytest.mark.slow

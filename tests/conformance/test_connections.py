@@ -2,7 +2,7 @@
 
 import pytest
 
-from rallypoint.coordinator.core.commands import Rules, TimerKind, Trigger
+from rallypoint.coordinator.core.commands import ConnectionLost, Rules, TimerKind, Trigger
 from rallypoint.coordinator.core.effects import RebalanceBegan, SessionExpired
 from rallypoint.coordinator.core.group import State
 from rallypoint.protocol.errors import ErrorCode
@@ -97,6 +97,25 @@ def test_a_call_that_waits_to_be_told_is_a_sign_of_life_as_of_when_it_came(heard
     harness.heard_at_ms[follower] = began_ms + heard_after_ms
     harness.advance(9_999 + heard_after_ms)
     assert follower in harness.group.members
+    harness.advance(1)
+    assert follower not in harness.group.members
+
+
+@pytest.mark.parametrize("by_client", [True, False])
+def test_what_came_last_on_a_connection_that_is_gone_counts_for_the_session(by_client: bool) -> None:
+    """Of a member at rest the group has heard nothing else, and afterwards nobody can be asked."""
+    harness = GroupHarness()
+    _, follower = harness.stable(session_ms=10_000)
+    harness.heard_at_ms[follower] = harness.now_ms + 8_000
+    harness.advance(9_000)
+    heard_at_ms = harness.now_ms
+    del harness.heard_at_ms[follower]
+    harness.tell(ConnectionLost(follower, by_client, heard_at_ms))
+    assert bool(graces(harness)) == by_client
+    harness.advance(1_999)
+    assert follower in harness.group.members
+    harness.advance(8_000)
+    assert (follower in harness.group.members) == (not by_client)
     harness.advance(1)
     assert follower not in harness.group.members
 

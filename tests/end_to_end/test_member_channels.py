@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -192,3 +193,69 @@ async def test_a_commit_of_more_partitions_than_one_call_takes(tmp_path: Path, t
             assert len(held.partitions) == count
             await member.commit({tp: OffsetCommit(offset=1, leader_epoch=1, metadata="m") for tp in held.partitions})
             assert len(await member.committed()) == count
+
+
+SHORT = ("--group-min-session-timeout-ms", "2000")
+BEATS = 'rallypoint_channel_calls_total{operation="heartbeat",outcome="NONE"}'
+
+
+async def test_members_at_rest_say_nothing_and_stay_and_hear_of_everything(tmp_path: Path) -> None:
+    with running_service(tmp_path, *QUICK, *SHORT) as service:
+        await asyncio.to_thread(service.send, "PUT", "/v1/topics/clicks", {"partitions": 4})
+        opts = options(service.url, session_timeout_ms=3_000)
+        async with GroupMember(opts) as one, GroupMember(opts) as two:
+            await share(one, two)
+            generation_id = one.assignment.generation_id if one.assignment else -1
+            before = figure(service, BEATS)
+            await asyncio.sleep(8)  # more than two sessions
+            assert one.assignment is not None
+            assert one.assignment.generation_id == generation_id
+            assert figure(service, BEATS) == before
+            removal = {"members": [one.member_id], "reason": "hung"}
+            await asyncio.to_thread(service.send, "POST", "/v1/groups/g/members/remove", removal)
+            await one.wait_assigned(30_000, newer_than=generation_id)
+            await share(one, two)
+
+
+async def test_on_a_shared_channel_a_member_does_not_outlive_its_end(tmp_path: Path) -> None:
+    with running_service(tmp_path, *QUICK, *SHORT) as service:
+        await asyncio.to_thread(service.send, "PUT", "/v1/topics/clicks", {"partitions": 4})
+        pool = ChannelPool()
+        opts = options(service.url, session_timeout_ms=3_000)
+        async with GroupMember(opts, channels=pool) as one:
+            two = GroupMember(opts, channels=pool)
+            await two.start()
+            await share(one, two)
+            shared = one.assignment
+            assert shared is not None
+            await two.close()
+            assert pool.channel_count == 1
+            alone = await one.wait_assigned(60_000, newer_than=shared.generation_id)
+            assert len(alone.partitions) == 4
+
+
+async def test_an_event_loop_that_is_stuck_is_found_within_the_session(tmp_path: Path) -> None:
+    """It answers no ping, though its process and its connection live."""
+    with running_service(tmp_path, *QUICK, *SHORT) as service:
+        await asyncio.to_thread(service.send, "PUT", "/v1/topics/clicks", {"partitions": 4})
+        opts = options(service.url, session_timeout_ms=3_000)
+        async with GroupMember(opts) as one:
+            stuck, go_on = asyncio.Event(), threading.Event()
+
+            async def block() -> None:
+                async with GroupMember(opts) as two:
+                    await two.wait_assigned(30_000)
+                    loop.call_soon_threadsafe(stuck.set)
+                    while not go_on.wait(0.01):  # a handler that never lets the loop turn
+                        pass
+
+            loop = asyncio.get_running_loop()
+            thread = threading.Thread(target=lambda: asyncio.run(block()), daemon=True)
+            thread.start()
+            try:
+                await stuck.wait()
+                while (held := await one.wait_assigned(60_000)) and len(held.partitions) < 4:
+                    await one.wait_assigned(60_000, newer_than=held.generation_id)
+            finally:
+                go_on.set()
+                await asyncio.to_thread(thread.join)

@@ -57,7 +57,9 @@ class FakeService:
     hung_up: asyncio.Event = field(default_factory=asyncio.Event)
     fault: Exception | None = None
     ended: list[MemberConnection] = field(default_factory=list)
+    dropped: list[tuple[str, str]] = field(default_factory=list)
     no_assignments: Failure | None = None
+    kept_ms: int | None = None
     end_offsets: dict[str, dict[int, int]] = field(default_factory=dict)
     clock: Clock = field(default_factory=SystemClock)
 
@@ -101,6 +103,12 @@ class FakeService:
 
     def carried_count(self, connection: MemberConnection) -> int:
         return 0
+
+    def session_kept_ms(self, connection: MemberConnection, group_id: str, member_id: str) -> int | None:
+        return self.kept_ms
+
+    def drop_member(self, connection: MemberConnection, group_id: str, member_id: str) -> None:
+        self.dropped.append((group_id, member_id))
 
     def end_channel(self, connection: MemberConnection, *, by_client: bool) -> None:
         self.ended.append(connection)

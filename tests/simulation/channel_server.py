@@ -107,6 +107,7 @@ class ChannelServer:
         self.channels._open[channel] = None
         self.lines[line] = channel
         self.tally.channels_open(+1)
+        line.socket.begin(self.service.clock.now_ms)
         line.socket.take = channel.take_at_once
         line.socket.on_sent = watched.sent
         task = self.loop.create_task(self._serve(line, channel))
@@ -190,6 +191,13 @@ class WatchedService:
 
     def carried_count(self, connection: MemberConnection) -> int:
         return self._api.service.carried_count(connection)
+
+    def session_kept_ms(self, connection: MemberConnection, group_id: str, member_id: str) -> int | None:
+        return self._api.service.session_kept_ms(connection, group_id, member_id)
+
+    def drop_member(self, connection: MemberConnection, group_id: str, member_id: str) -> None:
+        self._api.watch.dropped(self._line.number, group_id, member_id)
+        self._api.service.drop_member(connection, group_id, member_id)
 
     def end_channel(self, connection: MemberConnection, *, by_client: bool) -> None:
         api = self._api

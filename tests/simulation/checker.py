@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from rallypoint.coordinator.core.effects import Event
+from rallypoint.coordinator.core.effects import Event, MembersWent
 from rallypoint.coordinator.runtime.event_loop.clock import LATE_MS, SETTLE_TURN_MS, SETTLE_TURNS, TICK_MS
 from rallypoint.member.core.states import State
 from tests.simulation.client import Client
@@ -121,6 +121,12 @@ class Checker:
 
     def sent(self, line: int, said: dict[str, Any]) -> None:
         """The channel sends an answer or a push."""
+
+    def went(self, event: MembersWent) -> None:
+        """Members are out of their group; a turn ago that was let be seen."""
+
+    def dropped(self, line: int, group_id: str, member_id: str) -> None:
+        """A client answers for a member on the channel no longer; the service is about to be told so."""
 
     def channel_ended(self, line: int, by_client: bool) -> None:
         """The channel has ended; the service is about to be told so. `by_client`: by its client's side."""

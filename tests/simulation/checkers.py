@@ -15,7 +15,7 @@ from tests.simulation.laws_of_generations import I1Generations, I2SyncAnswers, I
 from tests.simulation.laws_of_holds import I11Holds
 from tests.simulation.laws_of_joining import I19JoinPhases, I22JoinsOnce
 from tests.simulation.laws_of_ownership import I12OneAtWork
-from tests.simulation.laws_of_removal import I21Removed
+from tests.simulation.laws_of_removal import I21Removed, I23Rest
 from tests.simulation.laws_of_rest import (
     GroupInvariants,
     I6Answers,
@@ -38,6 +38,8 @@ HOOKS = (
     "rested",
     "sent",
     "channel_ended",
+    "went",
+    "dropped",
     "happened",
     "turned",
     "node_began",
@@ -82,6 +84,7 @@ class Judge:
             I20ServiceTime(sight),
             I21Removed(sight),
             I22JoinsOnce(sight),
+            I23Rest(sight),
             GroupInvariants(sight),
             MembersBelieve(sight, i2),
         )

@@ -235,6 +235,8 @@ class Client:
                 pass
             case act.Done():
                 self._tickets.clear()
+                if self.link is not None and self.machine.kept_member_id:
+                    self.link.drop(self.group_id, self.machine.kept_member_id)
 
     def _send(self, send: act.Send) -> None:
         def ended(outcome: Outcome) -> None:
@@ -275,6 +277,8 @@ class Client:
             event = ev.RebalanceBegan(push["generation_id"])
         elif push["event"] == "unloaded":
             event = ev.GroupUnloaded(URL)
+        elif push["event"] == "dropped":
+            event = ev.MemberDropped(push["member_id"])
         self._later(lambda: self._heard(event))
 
     def _heard(self, event: ev.Event) -> None:
@@ -283,7 +287,12 @@ class Client:
         if isinstance(event, ev.RebalanceBegan) and self.is_alive:
             self._on_push(self, event.generation_id, *before)
 
-    def hear_of_channel(self, event: ev.ChannelEvent) -> None:
+    @property
+    def rests(self) -> bool:
+        """It lives by its channel, and says nothing."""
+        return self.machine._heartbeats.rests and self.machine._heartbeats.keep_alive and self.is_alive
+
+    def hear_of_channel(self, event: ev.ChannelEvent | ev.LineEvent) -> None:
         """Its channel began or ended; who goes over HTTP does not mind."""
         if not self.is_on_http:
             self._later(lambda: self.feed(event))

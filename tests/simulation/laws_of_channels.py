@@ -16,6 +16,7 @@ from rallypoint.coordinator.core.effects import (
     GroupRemoved,
     GroupUnloaded,
     MemberReplaced,
+    MembersWent,
     RebalanceBegan,
     SessionExpired,
 )
@@ -39,8 +40,8 @@ _NOBODY = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.
 
 
 class I13Connections(Checker):
-    """A member is carried by the channel on which it called last, and by none where that was over HTTP, where it has
-    left or expired, and where that channel has ended. But one that had called on a newer channel too, which goes on, is
+    """A member is carried by the channel on which it called last, and by none where that was over HTTP, where it is out
+    of its group, and where that channel has ended. But one that had called on a newer channel too, which goes on, is
     that one's then: what it said on the old one came late. Nothing is left at the end.
 
     A call counts when it is made, unless it is refused at once; a rebalance in progress is no refusal, but an overtaken
@@ -99,6 +100,14 @@ class I13Connections(Checker):
         elif isinstance(event, GroupRemoved):
             for key in [key for key in self.carried if key[0] == event.group_id]:
                 self._forget(key)
+
+    def went(self, event: MembersWent) -> None:
+        for names in event.members:
+            self._forget((event.group_id, names.member_id))
+
+    def dropped(self, line: int, group_id: str, member_id: str) -> None:
+        if self.carried.get((group_id, member_id)) == line:
+            self._forget((group_id, member_id))
 
     def channel_ended(self, line: int, by_client: bool) -> None:
         self._newer = {key: newer for key, newer in self._newer.items() if newer != line}
@@ -388,7 +397,9 @@ class I15Letters(Checker):
         if call_id in self._asked.get(line, {}):
             self.fail(f"line {line}: {call_id!r} is answered, and the service has not answered it")
         due = self._due.pop((line, call_id), None)
-        if due is not None and (said["status"], said["body"]) != (due[0], from_json(due[1])):
+        # Whether the channel keeps the session is no word of the service: I23 holds it against what comes of it.
+        body = {name: value for name, value in said["body"].items() if name != "channel_keeps_session"}
+        if due is not None and (said["status"], body) != (due[0], from_json(due[1])):
             self.fail(f"line {line}: {call_id!r} is answered {said}; the service said {due}")
 
     def rested(self, line: int) -> None:
@@ -434,7 +445,7 @@ class I16Pushes(Checker):
         self._due.extend((line, push) for line in sorted(filter(None, lines & node.api.listening())))
 
     def sent(self, line: int, said: dict[str, Any]) -> None:
-        if "event" not in said or said["event"] == "topics":
+        if "event" not in said or said["event"] in {"topics", "dropped"}:
             return
         if (line, said) in self._due:
             self._due.remove((line, said))

@@ -173,6 +173,7 @@ class LineSocket:
         self.on_sent: Callable[[bytes], None] = lambda text: None
         self._loop = loop
         self._ping_s = ping_ms / 1000
+        self._answer_s = ping_ms / 2000
         self._inbox: deque[Received] = deque()
         self._reader: asyncio.Future[None] | None = None
         self._goodbye: asyncio.Future[None] | None = None
@@ -184,7 +185,20 @@ class LineSocket:
         self._is_lost = False
         self.is_closed = False
         self.is_cut = False
+        self._now_ms: Callable[[], int] = lambda: 0
+        self.heard_at_ms = 0
         self._await_silence()
+
+    def begin(self, now_ms: Callable[[], int]) -> None:
+        """A channel is served on it, by this clock."""
+        self._now_ms = now_ms
+        self.heard_at_ms = now_ms()
+
+    def ping_within(self, ping_ms: int) -> None:
+        """From now on ping the client after so long without a sign of life, if not sooner."""
+        if ping_ms / 1000 < self._ping_s:
+            self._ping_s = ping_ms / 1000
+            self._await_silence()
 
     @property
     def writer(self) -> "LineSocket":
@@ -208,6 +222,8 @@ class LineSocket:
         """From the line."""
         if self.is_cut:
             return
+        if frame.kind is not Kind.GONE:
+            self.heard_at_ms = self._now_ms()
         if frame.kind in (Kind.GONE, Kind.CLOSE) and not self.is_closed:
             self.is_left = True
         if frame.kind is Kind.GONE:
@@ -262,7 +278,7 @@ class LineSocket:
 
     def send_pong(self, payload: bytes) -> None:
         if not self.is_gone:
-            self.line.answer(Frame(Kind.PONG))
+            self.line.answer(Frame(Kind.PONG, payload))
 
     def read_behind(self) -> None:
         """The line holds nothing back."""
@@ -326,7 +342,7 @@ class LineSocket:
     def _ping(self) -> None:
         if not self._stands_still(self._ping):
             self.line.answer(Frame(Kind.PING))
-            self._timer = self._loop.call_later(self._ping_s / 2, self._miss_pong)
+            self._timer = self._loop.call_later(self._answer_s, self._miss_pong)
 
     def _stands_still(self, then: Callable[[], None]) -> bool:
         """The node's timers wait with it, and come after what has arrived meanwhile."""

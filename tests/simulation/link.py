@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from pydantic_core import from_json
 
+from rallypoint.member.channel.channel import LATE_SHARE
 from rallypoint.member.core import events as ev
 from rallypoint.member.core.outcomes import Unreachable
 from rallypoint.member.http import read_answer
@@ -41,8 +42,8 @@ class Mate(Protocol):
     def hear_push(self, push: dict[str, Any]) -> None:
         """Something was pushed."""
 
-    def hear_of_channel(self, event: ev.ChannelEvent) -> None:
-        """The channel began or ended."""
+    def hear_of_channel(self, event: ev.ChannelEvent | ev.LineEvent) -> None:
+        """The channel began or ended, or what a ping told of it."""
 
 
 class Way(Enum):
@@ -70,6 +71,7 @@ class Link:
         self._chance = chance
         self._ping_s = ping_ms / 1000
         self._heard_at = 0.0
+        self._pinged = b""
         self._stalled = False
         self._failures = 0
         self._ids = count(1)
@@ -134,14 +136,16 @@ class Link:
             case Kind.TEXT:
                 self._read(frame.text)
             case Kind.PING:
-                line.say(Frame(Kind.PONG))
+                line.say(Frame(Kind.PONG, frame.text))
             case Kind.CLOSE:
                 line.say(Frame(Kind.CLOSE))
                 self._lose(f"the service closed: {frame.code}")
             case Kind.GONE:
                 self._lose("the connection was reset")
             case Kind.PONG:
-                pass
+                if frame.text == self._pinged:
+                    self._pinged = b""
+                    self._tell(ev.ChannelHeard(URL, int(frame.text)))
 
     def _read(self, text: bytes) -> None:
         said = from_json(text)
@@ -158,7 +162,10 @@ class Link:
         text = f"push {push['event']} to {self.name}"
         if self._network.strikes("push_doubled", text):
             self._loop.call_later(self._chance.choice(LATE_MS) / 1000, self._hand_on, push)
-        if not self._network.strikes("push_lost", text):
+        if self._network.strikes("push_lost", text):
+            # What is lost of a line is lost with the line.
+            self.cut(self._chance.choice(["both", "client"]))
+        else:
             self._hand_on(push)
 
     def _hand_on(self, push: dict[str, Any]) -> None:
@@ -223,7 +230,13 @@ class Link:
         self._end_calls(reason)
         self._tell(ev.ChannelLost(URL, reason))
 
-    def _tell(self, event: ev.ChannelEvent) -> None:
+    def drop(self, group_id: str, member_id: str) -> None:
+        """Answer for a member no longer, where the channel goes on for others."""
+        if self.line is not None and any(mate.runs for mate in self.mates):
+            call = {"id": next(self._ids), "op": "drop", "group_id": group_id, "body": {"member_id": member_id}}
+            self.line.say(Frame(Kind.TEXT, json.dumps(call).encode()))
+
+    def _tell(self, event: ev.ChannelEvent | ev.LineEvent) -> None:
         for mate in self.mates:
             if mate.runs:
                 mate.hear_of_channel(event)
@@ -252,8 +265,14 @@ class Link:
         if not self._stalled and self._loop.time() - self._heard_at > self._ping_s * 1.5:
             self.cut("client")
             return
-        line.say(Frame(Kind.PING))
+        self._pinged = b"%d" % round(self._loop.time() * 1000)
+        line.say(Frame(Kind.PING, self._pinged))
+        self._loop.call_later(self._ping_s / LATE_SHARE, self._look_for_pong, line, self._pinged)
         self._loop.call_later(self._ping_s, self._keep, line)
+
+    def _look_for_pong(self, line: Line, pinged: bytes) -> None:
+        if line is self.line and self._pinged == pinged and not self._stalled:
+            self._tell(ev.ChannelSilent(URL))
 
     # --- what may be done to it --------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pydantic import BaseModel
 
 from rallypoint.coordinator.core.commands import DeleteGroupRequest, ListRebalancesRequest
-from rallypoint.coordinator.core.effects import Failure, GroupAnswer
+from rallypoint.coordinator.core.effects import Failure, GroupAnswer, MembersWent
 from rallypoint.coordinator.http.errors import RETRY_AFTER_SECONDS, problem_of
 from rallypoint.member.core.outcomes import Answered, Outcome, Refused, Unreachable, Waiting
 from rallypoint.protocol import messages as m
@@ -100,6 +100,12 @@ class HttpApi:
 
     def sent(self, line: int, said: dict[str, Any]) -> None:
         """A channel sends a text."""
+
+    def went(self, event: MembersWent) -> None:
+        """Members are out of their group; a turn ago that was let be seen."""
+
+    def dropped(self, line: int, group_id: str, member_id: str) -> None:
+        """A client answers for a member on the channel no longer."""
 
     def channel_ended(self, line: int, by_client: bool) -> None:
         """A channel is about to tell the service that it has ended."""

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 from rallypoint.coordinator.core.commands import GroupRequest
-from rallypoint.coordinator.core.effects import Event, Failure, GroupAnswer
+from rallypoint.coordinator.core.effects import Event, Failure, GroupAnswer, MembersWent
 from rallypoint.coordinator.core.group import Group
 from rallypoint.coordinator.runtime.condition import ShardState
 from rallypoint.coordinator.runtime.contract import NodeAddress, SoleOwner
@@ -135,8 +135,16 @@ class NodeService(Service):
         super().__init__(*given, **named)
         self._api = api
         self._is_up = is_up
+        self._members_went = self.connections.members_went
+        vars(self.connections)["members_went"] = self._tell_gone
         self.asking: deque[ApiCall] = deque()
         self._in_batch: dict[Waiting, ApiCall] = {}
+
+    def _tell_gone(self, event: MembersWent) -> None:
+        """In the turn in which the registry lets go of them."""
+        if self._is_up():
+            asyncio.get_running_loop().call_soon(self._api.went, event)
+        self._members_went(event)
 
     def _ask_group(self, group_id: str, request: GroupRequest, host: str) -> GroupAnswer | Failure | Waiting:
         asking = self.asking.popleft() if self.asking else None

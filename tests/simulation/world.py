@@ -19,6 +19,7 @@ from rallypoint.coordinator.core.effects import (
     Failure,
     GroupChanged,
     GroupRemoved,
+    MembersWent,
     OffsetsRemoved,
     RebalanceBegan,
     Removal,
@@ -171,6 +172,12 @@ class World(HttpApi):
     def sent(self, line: int, said: dict[str, Any]) -> None:
         self.trace.note(self.now_ms, f"   line {line} < {str(said)[:120]}")
         self._tell("sent", line, said)
+
+    def went(self, event: MembersWent) -> None:
+        self._tell("went", event)
+
+    def dropped(self, line: int, group_id: str, member_id: str) -> None:
+        self._tell("dropped", line, group_id, member_id)
 
     def channel_ended(self, line: int, by_client: bool) -> None:
         self._tell("channel_ended", line, by_client)

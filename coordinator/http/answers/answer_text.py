@@ -12,8 +12,8 @@ from rallypoint.coordinator.core.effects import LARGE_ANSWERS
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.opaque import OpaqueJson
 
-_WITHOUT_NULLS = frozenset((m.PartitionResult, m.HeartbeatResult, m.WaitingAnswer))
-"""Models without their null fields in an answer: what belongs to an error, a limit, or another owner."""
+_WITHOUT_NULLS = frozenset((m.PartitionResult, m.HeartbeatResult, m.WaitingAnswer, m.JoinAnswer))
+"""Models without their null fields in an answer: what belongs to an error, a limit, another owner, or a channel."""
 
 
 def _fields_of(value: Any) -> Any:

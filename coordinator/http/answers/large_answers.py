@@ -47,7 +47,7 @@ def chunks_of(answer: LargeAnswer, ends: Ends) -> Iterator[bytes]:
         yield from _by_topic((topic, _described(of, ends(topic))) for topic, of in answer.offsets.items())
         yield b"}"
     elif isinstance(answer, m.JoinAnswer):
-        yield _without(answer, "members")[:-1]
+        yield _without(answer, "members", "channel_keeps_session")[:-1]
         yield b',"members":['
         yield from _listed(map(encode, answer.members))
         yield b"]"

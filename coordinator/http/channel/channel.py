@@ -55,6 +55,7 @@ from rallypoint.coordinator.http.channel.codec import (
     push_name,
     push_text,
     read_id,
+    with_kept_session,
 )
 from rallypoint.coordinator.http.channel.contract import AUTHENTICATE_MAX_BYTES, BrokenBy, Message, Wire
 from rallypoint.coordinator.http.contract import GroupService, HttpMetrics, RequestTracer, WaitingCall
@@ -65,7 +66,7 @@ from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES, Large
 from rallypoint.coordinator.http.requests.request_ids import trace_of
 from rallypoint.coordinator.http.requests.speaker import group_of, member_of_message
 from rallypoint.coordinator.runtime.event_loop.faults import begin, each, survives
-from rallypoint.coordinator.runtime.members.connection_registry import ConnectionEvent, TopicsListed
+from rallypoint.coordinator.runtime.members.connection_registry import ConnectionEvent, MemberDropped, TopicsListed
 from rallypoint.coordinator.runtime.origin import ORIGIN, Origin
 from rallypoint.protocol import channel_messages as s
 from rallypoint.protocol import messages as m
@@ -74,6 +75,9 @@ from rallypoint.protocol.request_limits import RequestChecks
 
 RESTING_BYTES = 65_536
 """Bytes that wait to be sent, above which no further call is read."""
+
+PINGS_IN_A_SESSION = 3
+"""A member at rest is heard of at least so often in its session timeout."""
 
 SCRAP_BYTES = 1_024
 """A fragment below this size counts as a frame without a call, unless it is the last of its message."""
@@ -166,8 +170,8 @@ class Channel:
         "_ending",
         "_goodbye",
         "_has_guessed",
-        "_heard_at_ms",
         "_host",
+        "_is_busy",
         "_is_late",
         "_is_members",
         "_is_over",
@@ -195,7 +199,7 @@ class Channel:
         self._control_frames: FrameRate | None = None
         self._ending: Ending | None = None
         self._goodbye: asyncio.Task[None] | None = None
-        self._heard_at_ms: int | None = None
+        self._is_busy = False
         self._takes_at_once = False
         self._traced: dict[int | str, tuple[Origin, float, str | None]] | None = None
         self._making: asyncio.Task[None] | None = None
@@ -221,20 +225,13 @@ class Channel:
 
     @property
     def heard_at_ms(self) -> int | None:
-        """When something came last that waits for a large message or answer before it; None where nothing does."""
-        return self._heard_at_ms
+        """When something came last, whatever it was: a sign of life of the members that the channel carries."""
+        return None if self._socket is None else self._socket.heard_at_ms
 
     @property
     def is_busy(self) -> bool:
         """What comes waits until a message before it was taken."""
-        return self._heard_at_ms is not None
-
-    def heard_behind(self) -> None:
-        """Something came that is not taken at once. Behind one that takes long it is a sign of life: of the members
-        that the channel carries nothing else is heard until then.
-        """
-        if self._heard_at_ms is not None:
-            self._heard_at_ms = self._context.service.clock.now_ms()
+        return self._is_busy
 
     # --- its life ----------------------------------------------------------------------------------------------------
 
@@ -267,13 +264,7 @@ class Channel:
 
         Those behind one that waits do, too: the queue hands on what comes next while it hands out that one.
         """
-        if not self._takes_at_once or self._socket is None:
-            return False
-        if self._making is not None:
-            self._takes_at_once = False
-            return False
-        if self._socket.unsent_bytes > RESTING_BYTES or len(text) > LARGE_BYTES:
-            self._takes_at_once = False
+        if not self._may_take_at_once(len(text)):
             return False
         try:
             self._take(text)
@@ -281,6 +272,23 @@ class Channel:
             log.exception("a fault of the service, in reading a message on a channel")
             self.end_by_fault()
         return True
+
+    def answer_ping_at_once(self, payload: bytes) -> bool:
+        """The same of a ping."""
+        if not self._may_take_at_once(len(payload)):
+            return False
+        assert self._socket is not None
+        if self._may_send(self._socket):
+            self._socket.send_pong(payload)
+        return True
+
+    def _may_take_at_once(self, size_bytes: int) -> bool:
+        socket = self._socket
+        if not self._takes_at_once or socket is None:
+            return False
+        if self._making is not None or socket.unsent_bytes > RESTING_BYTES or size_bytes > LARGE_BYTES:
+            self._takes_at_once = False
+        return self._takes_at_once
 
     def admits(self, frame: Frame) -> bool:
         """Called for each frame of the client, in order."""
@@ -316,12 +324,12 @@ class Channel:
         """Take what was not taken at once, until the end comes."""
         while True:
             self._takes_at_once = not socket.has_queued
-            self._heard_at_ms = None
+            self._is_busy = False
             message = await socket.receive()
             self._takes_at_once = False
             kind = message.type
             if self._takes_long(socket, message):
-                self._heard_at_ms = self._context.service.clock.now_ms()
+                self._is_busy = True
                 socket.read_behind()
             if self._making is not None:
                 await asyncio.wait((self._making,))
@@ -415,8 +423,7 @@ class Channel:
     def _over(self, ending: Ending) -> None:
         """Drop the pending responses, release the members, and leave every registry that knows the channel."""
         self._is_over = True
-        self._heard_at_ms = None
-        self._socket = self.on_token = None
+        self._is_busy = False
         self._ending = ending
         by_client = ending.value.by_client
         calls, self._calls = self._calls, {}
@@ -428,6 +435,7 @@ class Channel:
         # The member of a first join has an id that nobody knows yet, so no channel is its connection.
         each(calls.values(), lambda call: call[0].hang_up(connection_lost=by_client and call[1]))
         survives(partial(service.end_channel, self, by_client=by_client))
+        self._socket = self.on_token = None
         self._context.metrics.channel_closed(ending.value.name)
 
     # --- calls -------------------------------------------------------------------------------------------------------
@@ -561,6 +569,10 @@ class Channel:
         if isinstance(call, s.CoordinatorCall):
             tell = partial(self._tell_refusal, call.id, call.op)
             self._answer(call.id, call.op, only_seen(self._context.service.find_coordinators(call.body), permit, tell))
+        elif isinstance(call, s.DropCall):
+            # No right is asked for: it is a member of this very channel, or nobody.
+            self._context.service.drop_member(self, call.group_id, call.body.member_id)
+            self._answer(call.id, call.op, DONE)
         else:
             check_call(permit, call.op, call.group_id, call.body)
             self._ask(call, permit)
@@ -577,7 +589,7 @@ class Channel:
             self.on_token = None
         self.permit = permit
         permit.tell_end()
-        self._answer(call.id, call.op, AUTHENTICATED)
+        self._answer(call.id, call.op, DONE)
 
     def _ask(self, call: s.GroupCall, permit: Permit) -> None:
         context, calls = self._context, self._calls
@@ -592,7 +604,7 @@ class Channel:
             if permit.can_be_lost:
                 context.members.note_answer(call.group_id, call.body, answer, permit)
             self._tell_change(call, answer)
-            self._answer(call.id, call.op, answer)
+            self._answer(call.id, call.op, answer, self._keeps_session(call, answer))
             return
         calls[call.id] = answer, isinstance(call, s.JoinCall) and not call.body.member_id, call
         answer.on_answer = partial(self._answered, call)
@@ -607,10 +619,24 @@ class Channel:
             if permit is not None and permit.can_be_lost:
                 self._context.members.note_answer(call.group_id, call.body, answer, permit)
             self._tell_change(call, answer)
-            self._answer(call.id, call.op, answer)
+            self._answer(call.id, call.op, answer, self._keeps_session(call, answer))
         except Exception:
             log.exception("a fault of the service, in the answer to %s on a channel", call.op)
             self.end_by_fault()
+
+    def _keeps_session(self, call: s.GroupCall, answer: BaseModel | Failure) -> bool:
+        """Whether the member that is answered need not send heartbeats. Then the channel is pinged often enough."""
+        if isinstance(answer, m.JoinAnswer):
+            member_id = answer.member_id
+        elif isinstance(answer, m.HeartbeatAnswer) and isinstance(call, s.HeartbeatCall):
+            member_id = call.body.member_id
+        else:
+            return False
+        kept_ms = self._context.service.session_kept_ms(self, call.group_id, member_id)
+        if kept_ms is None or self._socket is None:
+            return False
+        self._socket.ping_within(kept_ms // PINGS_IN_A_SESSION)
+        return True
 
     def _tell_change(self, call: s.GroupCall, answer: BaseModel | Failure) -> None:
         """Of what a channel carries, a leave by the instance id alone is an operator's act, and a commit from outside
@@ -626,22 +652,24 @@ class Channel:
 
     # --- what goes out -----------------------------------------------------------------------------------------------
 
-    async def _answer_large(self, before: asyncio.Task[None] | None, call_id: Id, answer: LargeAnswer) -> None:
+    async def _answer_large(
+        self, before: asyncio.Task[None] | None, call_id: Id, answer: LargeAnswer, keeps_session: bool
+    ) -> None:
         """Meanwhile nothing more is taken, so that no client has many such answers made."""
         if before is not None:
             await asyncio.wait((before,))
         try:
             text = await whole_text(chunks_of(answer, self._context.service.ends))
-            self._send(answer_text(call_id, status_of(answer), text))
+            self._send(answer_text(call_id, status_of(answer), with_kept_session(text) if keeps_session else text))
         finally:
             if self._making is asyncio.current_task():
                 self._making = None
 
-    def _answer(self, call_id: Id, op: str, answer: BaseModel | Failure) -> None:
+    def _answer(self, call_id: Id, op: str, answer: BaseModel | Failure, keeps_session: bool = False) -> None:
         if isinstance(answer, LARGE_ANSWERS):
             self._count(call_id, op, status_of(answer), "NONE")
             before = self._making
-            self._making = begin(self._answer_large(before, call_id, answer), self.end_by_fault)
+            self._making = begin(self._answer_large(before, call_id, answer, keeps_session), self.end_by_fault)
         elif isinstance(answer, Failure):
             problem = problem_of(answer)
             self._count(call_id, op, problem.status, answer.code.name)
@@ -650,7 +678,8 @@ class Channel:
             status = status_of(answer)
             self._is_members = self._is_members or op in _MEMBERS_OPS
             self._count(call_id, op, status, "NONE" if status == 200 else "WAITING")
-            self._send(answer_text(call_id, status, text_of(answer)))
+            text = text_of(answer)
+            self._send(answer_text(call_id, status, with_kept_session(text) if keeps_session else text))
 
     def _refuse(self, call_id: Id, refused: Refused, op: str = "malformed", group_id: str = "") -> None:
         code = refused.problem.error_code
@@ -730,6 +759,8 @@ async def _say_goodbye(socket: Wire, end: End, detail: str) -> None:
 
 def _as_seen(event: ConnectionEvent, permit: Permit) -> ConnectionEvent | None:
     """What the caller may learn of the event; None: nothing."""
+    if isinstance(event, MemberDropped):
+        return event
     if isinstance(event, TopicsListed):
         topics = tuple(topic for topic in event.topics if permit.may(DESCRIBE_TOPIC, topic))
         return TopicsListed(topics) if topics else None
@@ -764,5 +795,5 @@ _ANSWERS = (BaseModel, Failure)
 _MEMBERS_OPS = frozenset({"join", "sync", "heartbeat"})
 """Calls that get an answer, and no refusal, from a group that the caller is in."""
 
-AUTHENTICATED = m.HeartbeatAnswer()
+DONE = m.HeartbeatAnswer()
 FAULT = Failure(ErrorCode.UNKNOWN_SERVER_ERROR, "The service met a fault of its own; its log says more.")

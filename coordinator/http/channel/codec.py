@@ -28,7 +28,7 @@ from rallypoint.coordinator.http.requests.syncs import (
     too_much_else,
     with_assignments,
 )
-from rallypoint.coordinator.runtime.members.connection_registry import ConnectionEvent, TopicsListed
+from rallypoint.coordinator.runtime.members.connection_registry import ConnectionEvent, MemberDropped, TopicsListed
 from rallypoint.protocol import channel_messages as s
 from rallypoint.protocol import limits
 from rallypoint.protocol import messages as m
@@ -96,7 +96,7 @@ def _refuse_message(error: ValidationError, checks: RequestChecks) -> Refused:
     if "recursion limit" in str(first["msg"]):
         return too_deep(checks.limits.json_depth_max)
     if kind in {"union_tag_not_found", "union_tag_invalid"}:
-        ops = ", ".join((*s.OPERATIONS_BY_OP, s.AUTHENTICATE))
+        ops = ", ".join((*s.OPERATIONS_BY_OP, s.DROP, s.AUTHENTICATE))
         return refuse(ErrorCode.INVALID_REQUEST, f"op: there is no such operation; there are: {ops}.", field="op")
     if place[1:2] == ("id",):
         detail = (
@@ -104,10 +104,14 @@ def _refuse_message(error: ValidationError, checks: RequestChecks) -> Refused:
             f"{limits.CALL_ID_LENGTH_MAX} characters."
         )
         return refuse(ErrorCode.INVALID_REQUEST, detail, field="id")
-    operation = s.OPERATIONS_BY_OP.get(str(place[0])) if place else None
-    if operation is None or operation.request is None or len(place) < 3:
+    request = _REQUESTS.get(str(place[0])) if place else None
+    if request is None or len(place) < 3:
         return refuse_fields(s.AuthenticateCall, error, {}, checks, skip=1)
-    return refuse_fields(operation.request, error, {}, checks, skip=2)
+    return refuse_fields(request, error, {}, checks, skip=2)
+
+
+_REQUESTS = {s.DROP: s.DropRequest} | {name: operation.request for name, operation in s.OPERATIONS_BY_OP.items()}
+"""The body of each call that has one."""
 
 
 _ID_FIRST = re.compile(rb'\s*+\{\s*+"id"\s*+:\s*+([0-9]{1,16}|"[^"\\]{1,%d}")\s*+,' % (4 * limits.CALL_ID_LENGTH_MAX))
@@ -139,6 +143,11 @@ def answer_text(call_id: Id, status: int, body: bytes) -> bytes:
     return b'{"id":%b,"status":%d,"body":%b}' % (named, status, body)
 
 
+def with_kept_session(body: bytes) -> bytes:
+    """The body of an answer to a member that need not send heartbeats on this channel."""
+    return body[:-1] + (b"," if len(body) > 2 else b"") + b'"channel_keeps_session":true}'
+
+
 def problem_text(call_id: Id, problem: m.Problem) -> bytes:
     """The answer that is an error."""
     return answer_text(call_id, problem.status, problem.model_dump_json(exclude_none=True).encode())
@@ -157,6 +166,8 @@ def push_text(event: ConnectionEvent) -> bytes:
         )
     elif isinstance(event, GroupUnloaded):
         push = s.UnloadedPush(group_id=event.group_id)
+    elif isinstance(event, MemberDropped):
+        push = s.DroppedPush(group_id=event.group_id, member_id=event.member_id)
     else:
         push = s.TopicsPush(topics=event.topics)
     return push.model_dump_json().encode()
@@ -166,6 +177,8 @@ def push_name(event: ConnectionEvent) -> str:
     """The `event` of a push."""
     if isinstance(event, TopicsListed):
         return "topics"
+    if isinstance(event, MemberDropped):
+        return "dropped"
     return "rebalance" if isinstance(event, RebalanceBegan) else "unloaded"
 
 

@@ -60,6 +60,13 @@ class Wire(Protocol):
     def unsent_bytes(self) -> int:
         """Bytes that were handed over and that the system has not taken yet."""
 
+    @property
+    def heard_at_ms(self) -> int:
+        """When something came last, by the service's clock; or when the connection began."""
+
+    def ping_within(self, ping_ms: int) -> None:
+        """From now on ping the client after so long without a sign of life, if not sooner."""
+
     async def receive(self) -> Message:
         """The next message that was not taken as it came; after the end CLOSED, again and again."""
 
@@ -103,8 +110,8 @@ class Speaker(Protocol):
     def take_at_once(self, text: bytes) -> bool:
         """Take a text as it comes; False where it has to wait for `receive`."""
 
-    def heard_behind(self) -> None:
-        """Something came that is not taken at once."""
+    def answer_ping_at_once(self, payload: bytes) -> bool:
+        """The same of a ping."""
 
     def admits(self, frame: Frame) -> bool:
         """Whether a frame may come now. If not, the channel is ending, and nothing more is to come."""

@@ -5,7 +5,7 @@ time. The frames are handed over one by one: none that the channel does not admi
 the connection's share (`turn_share`). A text goes to the channel as it comes, within that very call of the event loop.
 What has to wait stands in a queue until the channel receives it. While something is in the queue, or is left over, the
 connection is not read: its client waits, and nobody else. Behind a message that takes long to work on, a little is read
-on: that something comes is a sign of life (`heard_behind`).
+on: that something comes is a sign of life.
 """
 
 import asyncio
@@ -167,7 +167,6 @@ class Incoming:
         self._hear()
         if self._takes_lone(data):
             return
-        self._speaker.heard_behind()
         if self._waits:
             self._hold_or_release()
         else:
@@ -300,7 +299,8 @@ class Incoming:
                 self._on_close()
             self._put(Message(WSMsgType.CLOSE, data))
         elif opcode is Opcode.PING:
-            self._put(Message(WSMsgType.PING, data))
+            if not self._speaker.answer_ping_at_once(data):
+                self._put(Message(WSMsgType.PING, data))
         elif frame.fin and not self._parts:
             self._whole(_TYPES[opcode], data)
         else:

@@ -51,7 +51,7 @@ class ChannelResponse(web.StreamResponse):
         self._speaker = speaker
         self._on_ended = on_ended
         self._pings = pings
-        self._ping_s = ping_ms / 1000
+        self._ping_ms = ping_ms
         self._bytes_max = bytes_max
         self._writer: AbstractStreamWriter | None = None
         self._socket: WebSocket | None = None
@@ -75,7 +75,7 @@ class ChannelResponse(web.StreamResponse):
             writer,
             connection.turn_share,
             self._pings,
-            ping_s=self._ping_s,
+            ping_ms=self._ping_ms,
             bytes_max=self._bytes_max,
         )
         connection.upgrade(self._socket.incoming)
@@ -97,15 +97,16 @@ class WebSocket:
     """The service's end of a channel's connection, after the handshake."""
 
     __slots__ = (
+        "_answer_ms",
         "_answer_timer",
         "_closed",
         "_error",
         "_has_sent_close",
-        "_heard_at_s",
         "_look",
         "_now_s",
-        "_ping_s",
+        "_ping_ms",
         "_pings",
+        "heard_at_ms",
         "incoming",
         "transport",
         "writer",
@@ -119,15 +120,16 @@ class WebSocket:
         share: TurnShare,
         pings: Pings,
         *,
-        ping_s: float,
+        ping_ms: int,
         bytes_max: int,
     ) -> None:
         self.transport = transport
         self.writer = writer
         self._pings = pings
-        self._ping_s = ping_s
         self._now_s = asyncio.get_running_loop().time
-        self._heard_at_s = self._now_s()
+        self._ping_ms = ping_ms
+        self._answer_ms = ping_ms // 2
+        self.heard_at_ms = pings.clock.now_ms()
         self._answer_timer: Deadline | None = None
         self._error: BaseException | None = None
         self._has_sent_close = False
@@ -142,7 +144,8 @@ class WebSocket:
             bytes_max=bytes_max,
             now_s=self._now_s,
         )
-        self._look: Check | None = pings.call_at(self._heard_at_s + ping_s, self._look_for_life)
+        self._look: Check | None = None
+        self._look_in(ping_ms)
 
     # --- receiving ---------------------------------------------------------------------------------------------------
 
@@ -226,24 +229,31 @@ class WebSocket:
 
     def _heard(self) -> None:
         """Something came, which answers a ping, too."""
-        self._heard_at_s = self._now_s()
+        self.heard_at_ms = self._pings.clock.now_ms()
         if self._answer_timer is not None:
             self._stop_timer()
 
+    def ping_within(self, ping_ms: int) -> None:
+        """From now on ping the client after so long without a sign of life, if not sooner."""
+        if ping_ms < self._ping_ms:
+            self._ping_ms = ping_ms
+            if self._look is not None:
+                self._look.cancel()
+                self._look_for_life()
+
     def _look_for_life(self) -> None:
         """Called when a ping may be due: what came meanwhile moved that."""
-        now_s = self._now_s()
-        due_s = self._heard_at_s + self._ping_s
-        if now_s < due_s:
-            self._look = self._pings.call_at(due_s, self._look_for_life)
-            return
-        self._look = self._pings.call_at(now_s + self._ping_s, self._look_for_life)
-        if self._answer_timer is None and not self._has_sent_close:
+        left_ms = self.heard_at_ms + self._ping_ms - self._pings.clock.now_ms()
+        self._look_in(left_ms if left_ms > 0 else self._ping_ms)
+        if left_ms <= 0 and self._answer_timer is None and not self._has_sent_close:
             self._send(Opcode.PING, b"")
             self._await_answer()
 
+    def _look_in(self, wait_ms: int) -> None:
+        self._look = self._pings.call_at(self._now_s() + wait_ms / 1000, self._look_for_life)
+
     def _await_answer(self) -> None:
-        self._answer_timer = Deadline(self._pings.clock, round(500 * self._ping_s), self._give_up)
+        self._answer_timer = Deadline(self._pings.clock, self._answer_ms, self._give_up)
 
     def _give_up(self) -> None:
         if self.incoming.is_held:  # the answer may have come, and is not read yet

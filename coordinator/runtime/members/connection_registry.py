@@ -5,6 +5,10 @@ another channel, leaves its former connection. The service reports every call of
 at the one place through which all calls go, so that no kind of call is forgotten. The registry keeps nothing but a
 member's connection, and only after a call of the member has counted: ids that a client invents take no memory.
 
+A member at rest on a channel says nothing, and relies on being told: of what happens to its group, and that the channel
+carries it no longer (`MemberDropped`). So whatever takes a member from a connection tells the connection, unless the
+member itself has just said on it that it goes.
+
 The service may read what a client sent on an abandoned connection long after what it sends on the next one, and only
 then see the end of the old one. So the registry also remembers the newer connection of a member that an older channel
 carries again. The member returns to the newer one when the older one ends.
@@ -23,6 +27,7 @@ from rallypoint.coordinator.core.effects import (
     GroupRemoved,
     GroupUnloaded,
     MemberReplaced,
+    MembersWent,
     RebalanceBegan,
     SessionExpired,
 )
@@ -40,7 +45,14 @@ class TopicsListed(NamedTuple):
     topics: tuple[str, ...]
 
 
-ConnectionEvent = RebalanceBegan | GroupUnloaded | TopicsListed
+class MemberDropped(NamedTuple):
+    """The connection carries the member no longer, for whatever reason but a word of the member on it."""
+
+    group_id: str
+    member_id: str
+
+
+ConnectionEvent = RebalanceBegan | GroupUnloaded | TopicsListed | MemberDropped
 """Events of which connections are notified."""
 _GROUP_EVENTS = (RebalanceBegan, GroupUnloaded)
 
@@ -58,7 +70,7 @@ class MemberConnection(Protocol):
 
     @property
     def heard_at_ms(self) -> int | None:
-        """When something came last on it, where that waits for what came before it; None where nothing waits."""
+        """When something came last on it. None before its client is there."""
 
     def on_event(self, event: ConnectionEvent) -> None:
         """Something happened to a group of which it carries a member, or to the registry, and it is durable."""
@@ -162,12 +174,12 @@ class ConnectionRegistry:
             # Whoever asked for it, and over whichever way.
             for left in answer.members:
                 if left.error_code == ErrorCode.NONE:
-                    self.drop(group_id, left.member_id)
+                    self.drop(group_id, left.member_id, told=connection)
             return
         member_id = _speaker(request)
         if isinstance(answer, Failure):
-            if member_id and answer.code in _NOBODY and connection is not None:
-                self.drop(group_id, member_id, connection)
+            if member_id and answer.code in _NOBODY and self.connection_of(group_id, member_id) is connection:
+                self.drop(group_id, member_id, told=connection)
         elif not member_id and isinstance(answer, _NAMING) and answer.member_id:
             # A first join: nobody knew the id before. Or one that was said again, elsewhere.
             self._count(group_id, answer.member_id, connection)
@@ -206,21 +218,23 @@ class ConnectionRegistry:
                 del self._newer_of[newer]
         return newer
 
-    def drop(self, group_id: str, member_id: str, connection: MemberConnection | None = None) -> None:
-        """The member is carried no longer: it has gone, or called elsewhere. With a connection: by that one alone."""
+    def drop(self, group_id: str, member_id: str, *, told: MemberConnection | None = None) -> None:
+        """The member is carried no longer: it has gone, or called elsewhere. `told`: a connection that knows it."""
         members = self._groups.get(group_id)
-        if members is None:
-            return
-        before = members.get(member_id)
-        if before is None or (connection is not None and before is not connection):
+        before = None if members is None else members.get(member_id)
+        if members is None or before is None:
             return
         self._forget_newer(group_id, member_id)
-        self._uncarry(before, group_id, member_id)
+        self._uncarry(before, group_id, member_id, told)
         del members[member_id]
         if not members:
             del self._groups[group_id]
 
-    def _uncarry(self, connection: MemberConnection, group_id: str, member_id: str) -> None:
+    def _uncarry(
+        self, connection: MemberConnection, group_id: str, member_id: str, told: MemberConnection | None = None
+    ) -> None:
+        if connection is not told:
+            self._notify_slice(MemberDropped(group_id, member_id), iter((connection,)))
         groups = self._carried[connection]
         groups[group_id].discard(member_id)
         if not groups[group_id]:
@@ -247,7 +261,7 @@ class ConnectionRegistry:
         for group_id, member_id in carried:
             newer = self._newer.get((group_id, member_id))
             if newer is None:
-                self.drop(group_id, member_id, connection)
+                self.drop(group_id, member_id, told=connection)
                 lost.append((group_id, member_id))
             else:
                 self.carry(group_id, member_id, newer)
@@ -264,6 +278,15 @@ class ConnectionRegistry:
         elif isinstance(event, GroupRemoved):
             for member_id in tuple(self._groups.get(event.group_id, ())):
                 self.drop(event.group_id, member_id)
+
+    def members_went(self, event: MembersWent) -> None:
+        """Members are out of the group. A turn later: they hear first of the rebalance that begins with it."""
+        if event.group_id in self._groups:
+            asyncio.get_running_loop().call_soon(self._drop_gone, event)
+
+    def _drop_gone(self, event: MembersWent) -> None:
+        for names in event.members:
+            self.drop(event.group_id, names.member_id)
 
     def notify_all(self, event: TopicsListed) -> None:
         """Notify every connection, each once. Cost: one call for each that carries a member."""

@@ -1,15 +1,26 @@
 """Which connection carries whom, by the calls that counted and the ends of connections."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
 
-from rallypoint.coordinator.core.effects import Failure, GroupUnloaded
+from rallypoint.coordinator.core.effects import (
+    Failure,
+    GroupRemoved,
+    GroupUnloaded,
+    MemberReplaced,
+    MembersWent,
+    Removal,
+    SessionExpired,
+)
+from rallypoint.coordinator.core.moves import OwnerNames
 from rallypoint.coordinator.runtime.members.connection_registry import (
     NOTIFIED_AT_ONCE_MAX,
     ConnectionEvent,
     ConnectionRegistry,
+    MemberDropped,
     TopicsListed,
     is_refusal,
 )
@@ -38,6 +49,10 @@ class Channel:
 
     def end_by_fault(self) -> None:
         self.is_ended = True
+
+
+def beat(member_id: str) -> m.HeartbeatRequest:
+    return m.HeartbeatRequest(generation_id=1, member_id=member_id)
 
 
 def three() -> tuple[ConnectionRegistry, Channel, Channel, Channel]:
@@ -78,12 +93,54 @@ def test_what_an_old_connection_brings_late_does_not_lose_the_member_that_is_on_
     connections.carry("g", "a", old)
     connections.carry("g", "a", new)
     connections.carry("g", "a", old)
+    dropped = MemberDropped("g", "a")
+    assert (old.heard, new.heard) == ([dropped], [dropped]), "each is told, so the member calls where it is"
     connections.event(GroupUnloaded("g"))
-    assert (len(old.heard), len(new.heard)) == (1, 0)
+    assert (len(old.heard), len(new.heard)) == (2, 1)
     assert connections.release(old) == []
     assert connections.connection_of("g", "a") is new
     assert connections.release(new) == [("g", "a")]
     assert_empty(connections)
+
+
+async def test_who_is_carried_no_longer_hears_so_on_the_channel_that_goes_on() -> None:
+    """A member at rest relies on it, for whatever reason it is, but for a word of its own there."""
+    connections, one, other, _ = three()
+    left = m.LeaveAnswer(members=(m.LeftMember(member_id="a", error_code=0, error_name="NONE"),))
+    request = m.LeaveRequest(members=(m.LeaveMember(member_id="a"),))
+    reasons: dict[str, Callable[[], None]] = {
+        "its session expired": lambda: connections.event(SessionExpired("g", "a")),
+        "another process is the instance": lambda: connections.event(MemberReplaced("g", "i", "a", "b")),
+        "its group is gone": lambda: connections.event(GroupRemoved("g", Removal.DELETED)),
+        "it is out of the group": lambda: connections.members_went(MembersWent("g", (OwnerNames("a", None, "", ""),))),
+        "an operator has it leave": lambda: connections.on_call("g", request, left, other),
+        "it called over HTTP": lambda: connections.on_call("g", beat("a"), m.HeartbeatAnswer(), None),
+        "it called on another channel": lambda: connections.on_call("g", beat("a"), m.HeartbeatAnswer(), other),
+    }
+    for reason, happen in reasons.items():
+        one.heard.clear()
+        connections.carry("g", "a", one)
+        happen()
+        await asyncio.sleep(0)
+        assert one.heard == [MemberDropped("g", "a")], reason
+        assert connections.connection_of("g", "a") is not one
+        connections.release(other)
+    one.heard.clear()
+    connections.carry("g", "a", one)
+    connections.on_call("g", request, left, one)
+    connections.carry("g", "a", one)
+    connections.on_call("g", beat("a"), Failure(ErrorCode.UNKNOWN_MEMBER_ID, "gone"), one)
+    assert not one.heard, "it has just been answered"
+    assert_empty(connections)
+
+
+async def test_who_is_out_of_the_group_hears_first_of_the_rebalance_that_begins_with_it() -> None:
+    connections, one, _, _ = three()
+    connections.carry("g", "a", one)
+    connections.members_went(MembersWent("g", (OwnerNames("a", None, "", ""),)))
+    connections.event(GroupUnloaded("g"))
+    await asyncio.sleep(0)
+    assert one.heard == [GroupUnloaded("g"), MemberDropped("g", "a")]
 
 
 def test_of_two_newer_ones_the_newest_carries_on() -> None:

@@ -29,6 +29,9 @@ class Heard:
     def pushed(self, push: Push) -> None:
         self.events.append(f"push {push.event}")
 
+    def ponged(self, sent_at_ms: int | None) -> None:
+        self.events.append("late" if sent_at_ms is None else "pong")
+
     def ended(self, reason: str) -> None:
         self.events.append(f"end: {reason}")
 
@@ -61,7 +64,7 @@ async def node(say: Say) -> AsyncIterator[Heard]:
     try:
         async with nothing_left():
             endpoint = Endpoint(f"http://{host}:{port}")
-            heard.channel = await open_channel(endpoint, 2_000, heard.pushed, heard.ended)
+            heard.channel = await open_channel(endpoint, 2_000, heard.pushed, heard.ended, heard.ponged)
             yield heard
             await heard.channel.close()
     finally:

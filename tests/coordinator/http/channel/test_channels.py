@@ -68,7 +68,7 @@ async def test_a_member_lives_on_a_channel_as_it_does_over_http() -> None:
     async with channel_of() as (api, client):
         joined = await client.form("g")
         member_id = joined["member_id"]
-        assert await client.call("heartbeat", "g", beat_body(joined)) == (200, {})
+        assert await client.call("heartbeat", "g", beat_body(joined)) == (200, {"channel_keeps_session": True})
         status, committed = await client.call("commit", "g", beat_body(joined, offsets=COMMIT))
         assert (status, committed) == (200, {"offsets": {"clicks": {"0": {"error_code": 0, "error_name": "NONE"}}}})
         for body in ({"topics": ["clicks"]}, {}, None):
@@ -192,9 +192,10 @@ async def test_a_member_is_carried_by_the_connection_on_which_it_called_last() -
         joined = await first.form("g")
         await first.push()
         async with open_channel(api.http, api.port) as second:
-            assert await second.call("heartbeat", "g", beat_body(joined)) == (200, {})
+            assert await second.call("heartbeat", "g", beat_body(joined)) == (200, {"channel_keeps_session": True})
             await api.request("POST", "/v1/groups/g/rebalance", {})
             assert (await second.push())["reason"]
+            assert await first.push() == {"event": "dropped", "group_id": "g", "member_id": joined["member_id"]}
             assert (await first.call("fetch", "g"), first.pushes) == ((200, {"offsets": {}}), [])
             status, again = await second.call("join", "g", join_body(joined["member_id"]))
             assert status == 200
@@ -202,6 +203,7 @@ async def test_a_member_is_carried_by_the_connection_on_which_it_called_last() -
             answer = await api.request("POST", "/v1/groups/g/heartbeat", beat_body(again))
             assert answer.status == 200
             await api.request("POST", "/v1/groups/g/rebalance", {})
+            assert (await second.push())["event"] == "dropped"
             assert (await second.call("fetch", "g"), second.pushes) == ((200, {"offsets": {}}), [])
 
 
@@ -357,7 +359,7 @@ async def test_a_large_assignment_is_read_beside_the_loop_and_in_its_turn(
         wrong = await client.send("sync", "g", {**sync_body(joined), "assignments": [{**given, "member_id": 1}]})
         after = await client.send("heartbeat", "g", beat_body(joined))
         status, answer = await client.answer(after)
-        assert (status, answer) == (200, {})
+        assert (status, answer) == (200, {"channel_keeps_session": True})
         status, answer = await client.answer(large)
         assert (status, answer["assignment"]) == (200, given["assignment"])
         status, answer = await client.answer(wrong)

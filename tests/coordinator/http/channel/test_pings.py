@@ -69,7 +69,9 @@ async def test_a_client_has_its_time_for_a_pong_while_the_service_runs() -> None
         open_service(clock=clock, channel_ping_interval_ms=200) as api,
         open_channel(api.http, api.port, autoping=False) as client,
     ):
-        ping = await client.socket.receive(timeout=10)
+        await asyncio.sleep(0.3)
+        clock.move(200)
+        ping = await client.socket.receive(timeout=30)
         assert ping.type is aiohttp.WSMsgType.PING
         clock.move(99)
         await asyncio.sleep(0.2)

@@ -1,0 +1,153 @@
+"""Members that say nothing: their channel keeps their sessions, and tells them when it does so no longer."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.coordinator.runtime.test_waiting_requests import SESSION_MS, count_of, group_of_one, post, until
+from tests.fakes.api_server import ApiClient
+from tests.fakes.channel_client import ChannelClient, beat_body, join_body, open_channel, sync_body
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.set_service import open_service
+
+KEPT = {"channel_keeps_session": True}
+
+
+@asynccontextmanager
+async def at_rest(clock: ManualClock) -> AsyncIterator[tuple[ApiClient, ChannelClient, dict[str, Any]]]:
+    """A member whose heartbeat on a channel has been answered just now."""
+    async with (
+        group_of_one(clock) as (api, beat),
+        aiohttp.ClientSession() as http,
+        open_channel(http, api.port) as client,
+    ):
+        assert await client.call("heartbeat", "g", beat) == (200, KEPT)
+        yield api, client, beat
+
+
+async def say(api: ApiClient, client: ChannelClient, beat: dict[str, Any], word: str) -> None:
+    """Something comes on the channel, whatever it is, and has come when this returns."""
+    connection = api.service.connections.connection_of("g", beat["member_id"])
+    assert connection is not None
+    match word:
+        case "ping":
+            await client.socket.ping()
+        case "pong":
+            await client.socket.pong()
+        case "fetch":
+            await client.call("fetch", "another")
+        case "malformed":
+            await client.socket.send_str("{")
+    await until(lambda: connection.heard_at_ms == api.service.clock.now_ms())
+
+
+@pytest.mark.parametrize("word", ["ping", "pong", "fetch", "malformed"])
+async def test_whatever_comes_on_a_channel_renews_the_sessions_that_it_carries(word: str) -> None:
+    clock = ManualClock()
+    async with at_rest(clock) as (api, client, beat):
+        for _ in range(6):
+            clock.move(SESSION_MS - 50)
+            assert await count_of(api) == 1
+            await say(api, client, beat, word)
+        clock.move(SESSION_MS - 50)
+        assert await count_of(api) == 1
+        clock.move(100)
+        assert await count_of(api) == 0, "a session after the last that came"
+
+
+@pytest.mark.parametrize("by", ["client", "service"])
+async def test_a_session_lasts_from_what_came_last_on_a_channel_that_has_ended(by: str) -> None:
+    clock = ManualClock()
+    async with at_rest(clock) as (api, client, beat):
+        connection = api.service.connections.connection_of("g", beat["member_id"])
+        assert connection is not None
+        clock.move(SESSION_MS - 100)
+        await say(api, client, beat, "ping")
+        if by == "client":
+            # A word over HTTP ends the grace, but is no heartbeat of this generation.
+            await client.socket.close()
+            await until(lambda: not len(api.service.connections))
+            assert (await post(api, "heartbeat", {**beat, "generation_id": 7}))[0] == 409
+        else:
+            connection.end_by_fault()
+            await until(lambda: not len(api.service.connections))
+        clock.move(SESSION_MS - 50)
+        assert await count_of(api) == 1
+        clock.move(100)
+        assert await count_of(api) == 0
+
+
+async def test_a_member_that_its_client_answers_for_no_longer_lives_for_a_session() -> None:
+    clock = ManualClock()
+    async with at_rest(clock) as (api, client, beat):
+        assert await client.call("drop", "g", {"member_id": "another"}) == (200, {})
+        clock.move(SESSION_MS - 100)
+        assert await client.call("drop", "g", {"member_id": beat["member_id"]}) == (200, {})
+        assert not client.pushes, "it has said so itself"
+        for _ in range(3):
+            clock.move((SESSION_MS - 50) // 3)
+            await client.call("fetch", "g")
+        assert await count_of(api) == 1
+        clock.move(100)
+        assert await count_of(api) == 0
+
+
+async def test_nobody_drops_a_member_of_another_channel() -> None:
+    clock = ManualClock()
+    async with (
+        at_rest(clock) as (api, _, beat),
+        aiohttp.ClientSession() as http,
+        open_channel(http, api.port) as stranger,
+    ):
+        assert await stranger.call("drop", "g", {"member_id": beat["member_id"]}) == (200, {})
+        assert api.service.connections.members_of("g") == {beat["member_id"]}
+
+
+async def test_only_a_channel_keeps_a_session_and_only_of_a_member_that_it_carries() -> None:
+    async with open_service() as api, open_channel(api.http, api.port) as client:
+        joined = await client.form("g")
+        assert joined["channel_keeps_session"] is True
+        assert await client.call("heartbeat", "g", beat_body(joined)) == (200, KEPT)
+        assert await post(api, "heartbeat", beat_body(joined)) == (200, {})
+        status, again = await post(api, "join", join_body(joined["member_id"]))
+        assert (status, "channel_keeps_session" in again) == (200, False)
+
+
+async def test_who_is_taken_out_by_an_operator_hears_so() -> None:
+    async with open_service() as api, open_channel(api.http, api.port) as client:
+        joined = await client.form("g")
+        await client.push()
+        body = {"members": [joined["member_id"]], "reason": "hung"}
+        assert (await api.request("POST", "/v1/groups/g/members/remove", body)).status == 200
+        assert (await client.push())["event"] == "rebalance"
+        assert await client.push() == {"event": "dropped", "group_id": "g", "member_id": joined["member_id"]}
+        assert (await client.call("heartbeat", "g", beat_body(joined)))[0] == 404
+
+
+async def test_who_is_fenced_hears_so_at_once() -> None:
+    async with open_service() as api, open_channel(api.http, api.port) as first:
+        _, joined = await first.call("join", "g", join_body("", group_instance_id="i"))
+        assert (await first.call("sync", "g", {**sync_body(joined), "group_instance_id": "i"}))[0] == 200
+        async with open_channel(api.http, api.port) as second:
+            status, _ = await second.call("join", "g", join_body("", group_instance_id="i"))
+            assert status == 200
+            assert await first.push() == {"event": "dropped", "group_id": "g", "member_id": joined["member_id"]}
+            beat = {**beat_body(joined), "group_instance_id": "i"}
+            status, problem = await first.call("heartbeat", "g", beat)
+            assert (status, problem["error_name"]) == (409, "FENCED_INSTANCE_ID")
+
+
+async def test_a_channel_is_pinged_three_times_in_the_shortest_session_that_it_keeps() -> None:
+    async with open_service(channel_ping_interval_ms=60_000, group_min_session_timeout_ms=300) as api:
+        async with open_channel(api.http, api.port, autoping=False) as client:
+            await client.form("g", session_timeout_ms=30_000)
+            await client.push()
+            with pytest.raises(TimeoutError):
+                await client.socket.receive(timeout=0.5)
+        async with open_channel(api.http, api.port, autoping=False) as client:
+            await client.form("h", session_timeout_ms=300)
+            await client.push()
+            assert (await client.socket.receive(timeout=30)).type is aiohttp.WSMsgType.PING
