@@ -84,7 +84,7 @@ async def test_a_member_on_a_channel_is_heard_of_each_interval(monkeypatch: pyte
         joined = await other.form("g")
         line = await ChannelConnection.open("127.0.0.1", api.port)
         beat = {"generation_id": 1, "member_id": joined["member_id"]}
-        assert await line.wait_for_rebalance(HEARTBEAT, "g", beat) == Answer(200, b"{}")
+        assert await line.wait_for_rebalance(HEARTBEAT, "g", beat) == Answer(200, b'{"channel_keeps_session":true}')
         line.close()
 
 
