@@ -397,8 +397,9 @@ class Settings(BaseSettings):
         15_000,
         "Network",
         "After how many milliseconds of silence the service pings a channel; if no pong comes within half as long "
-        "again, it closes the connection. The default stays below the 60 seconds, and the 30 of some, at which "
-        "proxies cut a quiet connection.",
+        "again, it closes the connection. A channel that keeps sessions is pinged after a third of the shortest of "
+        "them, if that is sooner. The default stays below the 60 seconds, and the 30 of some, at which proxies cut a "
+        "quiet connection.",
         "Lower it behind a proxy that cuts sooner: `rallypoint_channels_closed_total` counts them as `lost`.",
         ge=100,
         le=3_600_000,
