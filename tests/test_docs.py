@@ -275,10 +275,12 @@ def test_every_kind_of_event_has_its_row() -> None:
 SOURCES = {path.relative_to(DOCS.parent).as_posix() for path in DOCS.parent.glob("[a-z]*/**/*.py")}
 WRITTEN_BY_READERS = re.compile(r"try_\w+\.py|protocol\.py")
 """Programs that a page asks its reader to save."""
-PAGES = [*DOCS.glob("**/*.md"), *DOCS.parent.glob("*/**/DESIGN.md"), *DOCS.parent.glob("[A-BD-Z]*.md")]
+OF_TODAY = [page for page in PAGES if page.name == "DESIGN.md" or DOCS in page.parents or page.parent == ROOT]
+"""Those of what is there now."""
+OF_TODAY.remove(ROOT / "CHANGELOG.md")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS.parent).as_posix())
+@pytest.mark.parametrize("page", OF_TODAY, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_file_that_a_page_names_is_there(page: Path) -> None:
     named = {name for name in re.findall(r"`([\w/]+\.py)`", page.read_text()) if not WRITTEN_BY_READERS.fullmatch(name)}
     assert {name for name in named if not any(f"/{source}".endswith(f"/{name}") for source in SOURCES)} == set()
