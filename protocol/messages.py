@@ -192,7 +192,7 @@ class SyncAssignment(RequestModel):
 class SyncRequest(RequestModel):
     """A member asks for its assignment of a generation; the leader submits everyone's with the same call.
 
-    `protocol_type` and `protocol_name` must be the group's; absent counts as different (INCONSISTENT_GROUP_PROTOCOL).
+    `protocol_type` and `protocol_name`, where they are said, must be the group's (INCONSISTENT_GROUP_PROTOCOL).
     """
 
     generation_id: Int32

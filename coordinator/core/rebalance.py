@@ -579,12 +579,12 @@ def sync(group: Group, call: Call, request: m.SyncRequest, context: DecisionCont
 
 
 def check_protocol(group: Group, request: m.SyncRequest) -> Failure | None:
-    """Type and name of the protocol must be the group's; absent ones are different ones."""
+    """Type and name of the protocol must be the group's, where the request says them."""
     for field, given, held in (
         ("protocol_type", request.protocol_type, group.protocol_type),
         ("protocol_name", request.protocol_name, group.protocol_name),
     ):
-        if given != held:
+        if given is not None and given != held:
             detail = f"The group's {field} is {held!r}, not {given!r}."
             return Failure(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, detail, field=field)
     return None

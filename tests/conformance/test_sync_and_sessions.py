@@ -88,13 +88,24 @@ def test_c39_a_sync_is_fenced() -> None:
     assert harness.code(harness.sync("stranger")) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-@pytest.mark.parametrize("other", [{"protocol_type": "x"}, {"protocol_name": "x"}, {"protocol_name": None}])
+@pytest.mark.parametrize("other", [{"protocol_type": "x"}, {"protocol_name": "x"}])
 def test_c40_a_sync_names_the_groups_protocol(other: dict[str, str | None]) -> None:
     harness, leader, _ = completing()
     call = harness.sync(leader, **other)  # type: ignore[arg-type]
     assert harness.code(call) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert harness.answer(call).field == next(iter(other))
     assert harness.state() is State.COMPLETING_REBALANCE
+
+
+@pytest.mark.parametrize(
+    "unsaid", [("protocol_type",), ("protocol_name",), ("protocol_type", "protocol_name")], ids=str
+)
+def test_a_sync_need_not_name_the_groups_protocol(unsaid: tuple[str, ...]) -> None:
+    """Source: `ClassicGroup.validateSyncGroup`. Clients before version 5 of Kafka's SyncGroup cannot name it."""
+    harness, leader, follower = completing()
+    harness.sync(leader, assignments={follower: [1]}, **dict.fromkeys(unsaid))
+    given = harness.answer(harness.sync(follower, **dict.fromkeys(unsaid)))
+    assert (given.protocol_type, given.assignment.value) == ("consumer", [1])
 
 
 def test_c41_heartbeats_do_not_save_who_never_syncs() -> None:

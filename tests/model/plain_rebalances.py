@@ -152,7 +152,7 @@ class PlainRebalances(PlainState):
             return self.answer(call, *refusal)
         if generation != self.generation:
             return self.answer(call, "ILLEGAL_GENERATION")
-        if protocol != self.protocol or kind != self.kind:
+        if protocol not in (None, self.protocol) or kind not in (None, self.kind):
             return self.answer(call, "INCONSISTENT_GROUP_PROTOCOL")
         if self.state == PREPARING:
             return self.answer(call, "REBALANCE_IN_PROGRESS")

@@ -205,12 +205,16 @@ class Both(RuleBasedStateMachine):
 
     # --- what else clients say ---------------------------------------------------------------------------------------
 
-    @rule(who=WHO, ahead=GENERATIONS, wait_ms=WAITS, part=st.integers(0, 9), other=RARELY, stranger=RARELY)
-    def sync(self, who: int, ahead: int, wait_ms: int | None, part: int, other: bool, stranger: bool) -> None:
+    @rule(
+        who=WHO, ahead=GENERATIONS, wait_ms=WAITS, part=st.integers(0, 9), other=RARELY, stranger=RARELY, unsaid=RARELY
+    )
+    def sync(
+        self, who: int, ahead: int, wait_ms: int | None, part: int, *, other: bool, stranger: bool, unsaid: bool
+    ) -> None:
         call = self.group_harness.calls + 1
         member_id, instance, generation = self.id_of(who, 0), self.instance(who), self.plain.generation + ahead
-        protocol = "other" if other else self.plain.protocol
-        kind = None if stranger else self.plain.kind
+        protocol = "other" if other else None if unsaid else self.plain.protocol
+        kind = "stranger" if stranger else None if unsaid else self.plain.kind
         parts: dict[str, Any] = {x.member_id: [part, place] for place, x in enumerate(self.plain.members) if place != 2}
         parts["nobody"] = [part]
         self.plain.sync(call, member_id, instance, generation, protocol, kind, parts, wait_ms)
@@ -229,7 +233,7 @@ class Both(RuleBasedStateMachine):
     def everyone_syncs(self) -> None:
         for who in range(CLIENTS):
             if self.plain.find(self.id_of(who, 0)) is not None:
-                self.sync(who, 0, None, 1, other=False, stranger=False)
+                self.sync(who, 0, None, 1, other=False, stranger=False, unsaid=False)
                 self.same()
 
     @rule(who=WHO, back=st.integers(0, 1), ahead=GENERATIONS, wait_ms=st.sampled_from([0, 0, 911, 7_013]))
