@@ -286,8 +286,12 @@ def require_jars() -> tuple[Path, Path]:
 def kafka_bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A real broker, shared by the session's tests: let each use topics and groups of its own name."""
     home, jars = require_jars()
-    # Compaction is looked for every 15 s by default.
-    changed = {"log.cleaner.backoff.ms": "200"}
+    # Compaction is looked for every 15 s by default. A delay of 0 has rules of its own (tests/judges).
+    changed = {
+        "log.cleaner.backoff.ms": "200",
+        "group.initial.rebalance.delay.ms": "250",
+        "group.min.session.timeout.ms": "1000",
+    }
     with running_broker(tmp_path_factory.mktemp("kafka"), jars, home, settings=changed) as broker:
         yield broker.bootstrap_servers
 

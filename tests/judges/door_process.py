@@ -1,0 +1,34 @@
+"""The door as a process of its own, in front of a broker and a service."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from tests.judges.door import Address
+from tests.real.parts import stop_process
+
+STOP_SECONDS = 20.0
+
+
+@contextmanager
+def running_door(broker: Address, service_url: str, port: int = 0) -> Iterator[Address]:
+    """Where it listens, until the end. `service_url` need not answer yet, nor all the time."""
+    command = [sys.executable, "-m", "tests.judges.door", "--broker", str(broker), "--service", service_url]
+    with subprocess.Popen([*command, "--port", str(port)], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline().decode()
+            assert line.startswith("listening on "), line
+            yield Address.parse(line.removeprefix("listening on ").strip())
+        finally:
+            stop_process(process, STOP_SECONDS)
+
+
+class Judged(NamedTuple):
+    """A broker, and the door to a service in front of it."""
+
+    kafka: Address
+    door: Address
+    service_url: str

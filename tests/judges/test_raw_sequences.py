@@ -1,0 +1,118 @@
+"""The same raw requests to Kafka and to the service: every answer is the same, field by field.
+
+Where the two differ on purpose, tests/judges/raw_sides.py says so, and docs/kafka-differences.md why.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from uuid import uuid4
+
+import pytest
+
+from tests.judges.door_process import Judged
+from tests.judges.group_apis import GROUP_APIS
+from tests.judges.headers import APIS
+from tests.judges.raw_sides import TOPICS, Outcome, compare
+from tests.judges.raw_steps import COMMIT, EXPIRE, FETCH, Difference, Step, random_steps, simpler
+from tests.real.kafka import KAFKA_VERSION, create_topic
+from tests.sizes import by_size
+
+pytestmark = pytest.mark.kafka
+
+SEQUENCES = {False: by_size(1, 150, 4_000), True: by_size(1, 40, 800)}
+"""How many of each kind: those in which clients fall silent take a session's time each, side by side."""
+AT_ONCE = {False: 24, True: 40}
+LIST_GROUPS = 16
+QUIET_SECONDS = 0.5
+"""Twice the delay of a first join phase."""
+PATIENT_SECONDS = 1.0
+SHORTER_SECONDS = 90.0
+"""How long a sequence that differs is made shorter."""
+ENDED_MAX = 0.15
+"""Of the sequences, those that may end early: more would compare nothing."""
+
+
+@pytest.fixture(scope="module")
+def topics(judged: Judged) -> None:
+    for topic in TOPICS:
+        create_topic(str(judged.kafka), topic, 4)
+
+
+@pytest.mark.usefixtures("topics")
+@pytest.mark.parametrize("with_expiry", [False, True], ids=["requests", "and-silent-clients"])
+def test_kafka_and_the_service_answer_alike(
+    judged: Judged, with_expiry: bool, record_property: Callable[[str, object], None]
+) -> None:
+    seeds = range(1, SEQUENCES[with_expiry] + 1)
+    outcomes = asyncio.run(compare_all(judged, seeds, with_expiry))
+    differing = {seed: outcome.difference for seed, outcome in outcomes.items() if outcome.difference is not None}
+    answers = sum(outcome.answers for outcome in outcomes.values())
+    record_property(
+        "judge", [("raw requests", f"Kafka {KAFKA_VERSION}", f"{answers} answers in {len(seeds)} sequences")]
+    )
+    if differing:
+        seed, first = min(differing.items(), key=lambda item: len(item[1].steps))
+        shortest = asyncio.run(shorten(judged, first))
+        pytest.fail(f"{len(differing)} of {len(seeds)} sequences differ; seed {seed}, made shorter:\n{shortest}")
+    assert sum(outcome.ended for outcome in outcomes.values()) <= ENDED_MAX * len(seeds)
+    assert answers > 5 * len(seeds)
+
+
+async def compare_all(judged: Judged, seeds: Sequence[int], with_expiry: bool) -> dict[int, Outcome]:
+    """Many side by side. What differs is tried again with more patience: on a busy machine an answer may be late."""
+    turns = asyncio.Semaphore(AT_ONCE[with_expiry])
+
+    async def one(seed: int) -> Outcome:
+        steps = random_steps(seed, with_expiry=with_expiry)
+        async with turns:
+            outcome = await compared(judged, steps, QUIET_SECONDS)
+        if outcome.difference is not None:
+            async with turns:
+                outcome = await compared(judged, steps, PATIENT_SECONDS)
+        return outcome
+
+    return dict(zip(seeds, await asyncio.gather(*(one(seed) for seed in seeds)), strict=True))
+
+
+async def compared(judged: Judged, steps: Sequence[Step], quiet_seconds: float) -> Outcome:
+    """In a group of its own."""
+    return await compare(judged.kafka, judged.door, steps, f"raw-{uuid4()}", quiet_seconds)
+
+
+async def shorten(judged: Judged, difference: Difference) -> Difference:
+    """The smallest sequence that was found to end in the same difference."""
+    found, end = difference, time.monotonic() + SHORTER_SECONDS
+    while time.monotonic() < end:
+        for steps in simpler(found.steps):
+            outcome = await compared(judged, steps, QUIET_SECONDS)
+            if outcome.difference is not None and _kind(outcome.difference) == _kind(found):
+                found = outcome.difference
+                break
+            if time.monotonic() > end:
+                break
+        else:
+            break
+    return found
+
+
+def _kind(difference: Difference) -> tuple[object, ...]:
+    """What stays the same of a difference, however the sequence becomes shorter."""
+    return tuple(
+        (sorted(side), side.get("error_code")) if isinstance(side, dict) else side
+        for side in (difference.kafka, difference.service)
+    )
+
+
+def test_sequences_say_all_that_they_can_say() -> None:
+    """Every API in every version, every kind of id and every form is drawn within few sequences."""
+    steps = [step for seed in range(400) for step in random_steps(seed, with_expiry=True)]
+    drawn = Counter((step.api, step.version) for step in steps)
+    expected = {(api, version) for api in GROUP_APIS for version in APIS[api].request.versions}
+    expected -= {(LIST_GROUPS, version) for version in range(6)} | {(COMMIT, 10), (FETCH, 10)}
+    assert drawn.keys() == expected | {(EXPIRE, 0)}
+    assert min(drawn.values()) >= 3
+    assert len({step.who for step in steps}) == 5
+    assert {step.variant for step in steps} == {0, 1, 2, 3}
+    assert {step.ahead for step in steps} == {-1, 0, 1}
