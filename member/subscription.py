@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from rallypoint.assignors import validity
 from rallypoint.assignors.contract import Assignor, GroupSpec, MemberSubscription, TopicPartition
+from rallypoint.protocol import consumer_bytes
 from rallypoint.protocol.messages import ConsumerAssignment, ConsumerSubscription, JoinedMember, SyncAssignment
 from rallypoint.protocol.opaque import EMPTY, OpaqueJson
 
@@ -44,8 +45,8 @@ def metadata_of(
 def subscription_of(member: JoinedMember) -> MemberSubscription:
     """A member's subscription, for the assignor; no topics if it is unreadable."""
     try:
-        metadata = ConsumerSubscription.model_validate(member.metadata.value)
-    except ValidationError:
+        metadata = consumer_bytes.read_subscription(member.metadata)
+    except ValueError:
         return MemberSubscription(topics=(), group_instance_id=member.group_instance_id)
     return MemberSubscription(
         topics=metadata.topics,
@@ -120,7 +121,7 @@ def read_assignment(assignment: OpaqueJson) -> Given:
     """
     if assignment == EMPTY:
         return Given()
-    metadata = ConsumerAssignment.model_validate(assignment.value)
+    metadata = consumer_bytes.read_assignment(assignment)
     return Given(frozenset(_flat(metadata.partitions)), metadata.user_data, metadata.partition_counts)
 
 

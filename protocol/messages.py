@@ -3,7 +3,7 @@
 Requests are strict and refuse fields they do not know, so that a misspelt option is an error and not a silence.
 Answers ignore what they do not know, so that an older client can read a newer service. Every `_ms` is milliseconds.
 What is opaque to the coordinator is `OpaqueJson`; for `protocol_type` "consumer" its shapes are
-`ConsumerSubscription` and `ConsumerAssignment`.
+`ConsumerSubscription` and `ConsumerAssignment`. An object whose only key is `base64` stands for bytes.
 
 Lists in requests are `fail_fast`: a body of a million wrong entries costs one error, not a million.
 """
@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from rallypoint.protocol import limits
 from rallypoint.protocol.opaque import EMPTY, OpaqueJson
+from rallypoint.protocol.opaque_bytes import Opaque
 
 
 class RequestModel(BaseModel):
@@ -115,7 +116,7 @@ class JoinProtocol(RequestModel):
     """A protocol that a member offers, with what it tells the leader under that protocol."""
 
     name: NamedId
-    metadata: OpaqueJson = EMPTY
+    metadata: Opaque = EMPTY
 
 
 class JoinRequest(RequestModel):
@@ -186,7 +187,7 @@ class SyncAssignment(RequestModel):
     """What the leader gives one member."""
 
     member_id: MemberId
-    assignment: OpaqueJson = EMPTY
+    assignment: Opaque = EMPTY
 
 
 class SyncRequest(RequestModel):

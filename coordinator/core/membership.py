@@ -34,7 +34,7 @@ from rallypoint.coordinator.core.group import (
 )
 from rallypoint.coordinator.core.moves import OwnerNames
 from rallypoint.coordinator.core.network import network_of
-from rallypoint.coordinator.core.subscription import topics_of
+from rallypoint.coordinator.core.subscription import topics_of, wants_the_same
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.ids import new_member_id
@@ -449,7 +449,7 @@ def _take_over(
 ) -> None:
     """A static member comes back without its id: its slot gets a new member id, and the old one is fenced.
 
-    In Stable nothing moves if the protocol in use and what the member says under it stay the same: the new id is
+    In Stable nothing moves if the protocol in use stays the same, and what the member wants under it: the new id is
     stored with the old assignment. (Kafka compares the protocol alone, and misses a changed subscription.)
     """
     fenced = Failure(
@@ -467,7 +467,7 @@ def _take_over(
         and not old.joined
         and rebalance.choose_protocol(group, group.of_generation(), group.leader, instead={old.member_id: terms})
         == name
-        and terms.metadata_of(name) == old.terms.metadata_of(name)
+        and wants_the_same(group.protocol_type, old.terms.metadata_of(name), terms.metadata_of(name))
     )
     leads = group.leader == old.member_id
     replaced = t.StaticMemberReplaced(

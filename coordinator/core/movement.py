@@ -12,6 +12,7 @@ from rallypoint.coordinator.core.group import Group, Member
 from rallypoint.coordinator.core.moves import Move, Moves, OwnerNames
 from rallypoint.coordinator.core.records import MemberRecord
 from rallypoint.coordinator.core.subscription import CONSUMER
+from rallypoint.protocol.consumer_bytes import partitions_of_bytes
 from rallypoint.protocol.limits import PARTITION_MAX
 from rallypoint.protocol.opaque import EMPTY, OpaqueJson
 
@@ -137,6 +138,12 @@ def _all_partitions(values: list[JsonValue]) -> list[dict[str, list[int]]] | Non
     if not _DICT_OR_NONE.issuperset(map(type, values)):
         return None
     found = [value.get("partitions", _NOTHING) if value else _NOTHING for value in cast(list[_Object], values)]
+    if any(part is _NOTHING for part in found):
+        try:
+            of_bytes = [partitions_of_bytes(value) for value in values]
+        except ValueError:
+            return None
+        found = [part if read is None else cast(_Object, read) for part, read in zip(found, of_bytes, strict=True)]
     if not _DICT_ALONE.issuperset(map(type, found)):
         return None
     parts = cast(list[dict[str, list[int]]], found)
@@ -160,6 +167,12 @@ def read(assignment: OpaqueJson) -> dict[str, set[int]]:
 def _partitions(value: JsonValue) -> dict[str, list[int]]:
     if value is None:
         return {}
+    try:
+        of_bytes = partitions_of_bytes(value)
+    except ValueError:
+        _refuse(value)
+    if of_bytes is not None:
+        return of_bytes
     partitions = value.get("partitions", {}) if isinstance(value, dict) else None
     if not isinstance(partitions, dict):
         _refuse(value)

@@ -1,8 +1,8 @@
 """What a consumer subscribes to, read from the metadata of its join. The rest of a group's metadata is opaque."""
 
-from pydantic import ValidationError
+from pydantic import JsonValue
 
-from rallypoint.protocol.messages import ConsumerSubscription
+from rallypoint.protocol.consumer_bytes import read_subscription
 from rallypoint.protocol.opaque import OpaqueJson
 
 CONSUMER = "consumer"
@@ -14,6 +14,28 @@ def topics_of(protocol_type: str | None, metadata: OpaqueJson) -> frozenset[str]
     if protocol_type != CONSUMER:
         return None
     try:
-        return frozenset(ConsumerSubscription.model_validate_json(metadata.text).topics)
-    except ValidationError:
+        return frozenset(read_subscription(metadata).topics)
+    except ValueError:
         return None
+
+
+def wants_the_same(protocol_type: str | None, before: OpaqueJson, after: OpaqueJson) -> bool:
+    """Whether a member that comes back can go on with the assignment that it had.
+
+    Of a consumer the topics count, its rack, and its user data where that is JSON: what it owned before it ended says
+    nothing new, nor does the generation of that, nor the user data in bytes, in which Kafka's sticky assignors tell the
+    same two. Of what cannot be read nothing is known to want another assignment.
+    """
+    if before == after or protocol_type != CONSUMER:
+        return True
+    try:
+        old, new = read_subscription(before), read_subscription(after)
+    except ValueError:
+        return True
+    if (frozenset(old.topics), old.rack_id) != (frozenset(new.topics), new.rack_id):
+        return False
+    return old.user_data == new.user_data or _is_bytes(old.user_data) or _is_bytes(new.user_data)
+
+
+def _is_bytes(user_data: JsonValue) -> bool:
+    return isinstance(user_data, dict) and user_data.keys() == {"base64"}

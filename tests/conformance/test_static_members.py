@@ -1,8 +1,22 @@
 """Members with a group_instance_id (C50-C52 and what follows from them)."""
 
+from base64 import b64encode
+from typing import Any
+
+import pytest
+
 from rallypoint.coordinator.core.group import State
 from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.opaque import OpaqueJson
 from tests.conformance.group_harness import GroupHarness, consumer
+from tests.judges.codec import encode
+from tests.judges.opaque_bytes import SUBSCRIPTION
+
+
+def in_bytes(**subscription: Any) -> OpaqueJson:
+    """As Kafka's clients write it."""
+    data = b"\0\3" + encode(SUBSCRIPTION, 3, subscription)
+    return OpaqueJson.of({"base64": b64encode(data).decode()})
 
 
 def test_c50_a_static_member_is_added_at_once() -> None:
@@ -56,6 +70,66 @@ def test_a_static_member_that_comes_back_with_other_topics_rebalances() -> None:
     harness.stable(instance="b")
     harness.join(instance="b", protocols=(("range", consumer("u")),))
     assert harness.state() is State.PREPARING_REBALANCE
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (consumer("t", owned_partitions={"t": [1]}, generation_id=4), consumer("t")),
+        (consumer("t", "u"), consumer("u", "t")),
+        (
+            in_bytes(topics=["t"], user_data=b"what I own"),
+            in_bytes(topics=["t"], owned_partitions=[], generation_id=-1),
+        ),
+        (in_bytes(topics=["t"]), consumer("t")),
+        (OpaqueJson.of("anything"), OpaqueJson.of("anything else")),
+    ],
+    ids=["owned", "order", "bytes", "another-form", "unreadable"],
+)
+def test_a_static_member_that_comes_back_and_wants_the_same_moves_nothing(
+    before: OpaqueJson, after: OpaqueJson
+) -> None:
+    """Kafka compares the protocol's name; a client's metadata says also what it owned, and it owns nothing any more."""
+    harness, _, old = returning(before)
+    again = harness.answer(harness.join(instance="b", protocols=(("range", after),)))
+    assert (again.generation_id, harness.state()) == (1, State.STABLE)
+    assert again.member_id != old
+
+
+@pytest.mark.parametrize(
+    "after",
+    [consumer("t", "u"), in_bytes(topics=["u"]), consumer("t", rack_id="r"), consumer("t", user_data={"weight": 2})],
+    ids=["topics", "topics-in-bytes", "rack", "user-data"],
+)
+def test_a_static_member_that_comes_back_and_wants_something_else_rebalances(after: OpaqueJson) -> None:
+    harness, leader, _ = returning(consumer("t"))
+    waiting = harness.join(instance="b", protocols=(("range", after),))
+    assert harness.state() is State.PREPARING_REBALANCE
+    harness.join(leader)
+    assert harness.answer(waiting).generation_id == 2
+
+
+def test_a_static_member_of_another_type_comes_back_with_any_metadata() -> None:
+    harness = GroupHarness()
+    first = harness.join(instance="a", protocol_type="connect", protocols=(("eager", OpaqueJson.of([1])),))
+    harness.advance(10_000)
+    leader = harness.answer(first).member_id
+    harness.sync(leader, instance="a", protocol_type="connect", protocol_name="eager", assignments={leader: [1]})
+    again = harness.answer(
+        harness.join(instance="a", protocol_type="connect", protocols=(("eager", OpaqueJson.of([2])),))
+    )
+    assert (again.generation_id, again.skip_assignment) == (1, True)
+
+
+def returning(metadata: OpaqueJson) -> tuple[GroupHarness, str, str]:
+    """A stable group of a leader and the static member b, which said this; b's id is the last."""
+    harness = GroupHarness()
+    leader, first = harness.join_new()
+    static = harness.join(instance="b", protocols=(("range", metadata),))
+    harness.advance_until_answered(first, static)
+    old = harness.answer(static).member_id
+    harness.settle_generation(leader, old)
+    return harness, leader, old
 
 
 def test_a_take_over_while_completing_always_rebalances() -> None:

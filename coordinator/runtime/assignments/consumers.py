@@ -5,13 +5,11 @@ To the rules both are opaque JSON. This module parses them, and only when a quer
 
 from collections.abc import Iterable
 
-from pydantic import ValidationError
-
 from rallypoint.assignors.contract import MemberSubscription, TopicPartition
 from rallypoint.coordinator.core.effects import Failure
 from rallypoint.coordinator.core.subscription import CONSUMER
 from rallypoint.protocol import admin_messages as admin
-from rallypoint.protocol import messages as m
+from rallypoint.protocol.consumer_bytes import read_assignment, read_subscription
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.opaque import EMPTY
 
@@ -39,8 +37,8 @@ def assigned_to(member: admin.DescribedMember) -> admin.TopicPartitions:
     if member.assignment == EMPTY:
         return {}
     try:
-        return m.ConsumerAssignment.model_validate_json(member.assignment.text).partitions
-    except ValidationError as error:
+        return read_assignment(member.assignment).partitions
+    except ValueError as error:
         detail = f"The assignment of member {member.member_id!r} is not that of a consumer."
         failure = Failure(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, detail, member_id=member.member_id)
         raise Unreadable(failure) from error
@@ -56,8 +54,8 @@ def subscription_of(
 ) -> MemberSubscription:
     """What the member would tell the leader now, with what it owns. No topics where that is unreadable."""
     try:
-        told = m.ConsumerSubscription.model_validate_json(member.metadata.text)
-    except ValidationError:
+        told = read_subscription(member.metadata)
+    except ValueError:
         return MemberSubscription(topics=(), group_instance_id=member.group_instance_id)
     return MemberSubscription(
         topics=told.topics,

@@ -1,5 +1,6 @@
 """How many partitions a new assignment moves: the parts are read together, and say what each says by itself."""
 
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -19,6 +20,10 @@ PARTS: tuple[JsonValue, ...] = (
     {"partitions": {"t": [0, 1], "u": [0]}},
     {"partitions": {"t": [1, 2]}, "more": 1},
     {"partitions": {"t": []}},
+    {"base64": ""},
+    # In Kafka's form, what the fourth and the fifth say.
+    {"base64": b64encode(b"\0\0\0\0\0\2\0\1t\0\0\0\2\0\0\0\0\0\0\0\1\0\1u\0\0\0\1\0\0\0\0\xff\xff\xff\xff").decode()},
+    {"base64": b64encode(b"\0\3\0\0\0\1\0\1t\0\0\0\2\0\0\0\1\0\0\0\2\xff\xff\xff\xff").decode()},
 )
 NO_PARTS: tuple[JsonValue, ...] = (
     0,
@@ -27,6 +32,7 @@ NO_PARTS: tuple[JsonValue, ...] = (
     [],
     [1],
     "t",
+    {"base64": "AAAAAAAB"},
     {"partitions": None},
     {"partitions": [0]},
     {"partitions": {"t": None}},

@@ -1,0 +1,46 @@
+"""Bytes in the place of a JSON value: an object whose only key is `base64`.
+
+It is how a member that speaks another form than JSON, Kafka's own clients for one, carries its metadata and its
+assignments through the API. What the bytes say is not looked at here.
+"""
+
+import binascii
+from base64 import b64decode
+from typing import Annotated
+
+from pydantic import AfterValidator, JsonValue
+from pydantic_core import PydanticCustomError
+
+from rallypoint.protocol.opaque import OpaqueJson
+
+_BEGIN = '{"base64":'
+"""Of the canonical text; an object with more keys may begin so, too."""
+
+
+def bytes_of(value: JsonValue) -> bytes | None:
+    """The bytes that the value stands for; None for any other value.
+
+    Errors: ValueError where `base64` is no text in the alphabet of RFC 4648 with its padding.
+    """
+    if not isinstance(value, dict) or value.keys() != {"base64"}:
+        return None
+    text = value["base64"]
+    if not isinstance(text, str):
+        raise ValueError("it is no text")
+    try:
+        return b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _check(value: OpaqueJson) -> OpaqueJson:
+    if value.text.startswith(_BEGIN):
+        try:
+            bytes_of(value.value)
+        except ValueError as error:
+            raise PydanticCustomError("base64", "base64 does not decode: {reason}", {"reason": str(error)}) from error
+    return value
+
+
+Opaque = Annotated[OpaqueJson, AfterValidator(_check)]
+"""As a request has it: any JSON value, and where it stands for bytes, they are there."""
