@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bench.cluster.metrics import MoveResult, StretchResult
-from bench.metrics import AssignorResult, CallbackResult, LoadResult, RebalanceResult, ratio
+from bench.metrics import AssignorResult, CallbackResult, LoadResult, RebalanceResult, ScaleResult, ratio
 from bench.spark.metrics import MovesResult, SpeedResult
 
 Compared = LoadResult | RebalanceResult
-Result = Compared | AssignorResult | CallbackResult | SpeedResult | MovesResult | StretchResult | MoveResult
+Result = (
+    Compared | AssignorResult | CallbackResult | ScaleResult | SpeedResult | MovesResult | StretchResult | MoveResult
+)
 
 MIB = 1024 * 1024
 PUBLISHED_BY = "Kafka 4.2.0, one node, Java 17, a heap of 1 GiB, measured earlier on another machine of 2 shared cores"

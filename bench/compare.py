@@ -1,7 +1,8 @@
 """`python -m bench.compare OLD NEW`: what costs more than it did, by two files of results.
 
 Compares processor time, which other programs change least: of 1,000 calls of a load, of one rebalance, of an
-assignment, and of the longest callback. Both files are best of one machine in one hour; on another, they say little.
+assignment, of the start on a store, and of the longest callback. Both files are best of one machine in one hour; on
+another, they say little.
 
 Exit status: 0 nothing costs more by a fifth, 1 something does, or was measured before and is not now, 2 called wrongly,
 or with a file that has no such figure.
@@ -21,7 +22,7 @@ MORE_THAN = 0.2
 HEADER = ("what", "CPU before", "CPU now", "times", "")
 FIGURES: Mapping[str, str] = {
     "load": "cpu_seconds_per_1000", "rebalance": "cpu_seconds", "assignor": "cpu_ms", "callback": "longest_ms",
-    "speed": "cpu_seconds_per_million", "move": "cpu_s",
+    "speed": "cpu_seconds_per_million", "move": "cpu_s", "scale": "load_cpu_s",
 }  # fmt: skip
 """By the kind of a result; one of another kind is passed over."""
 PLACES = ("name", "what", "way", "members", "size", "partitions", "subscriptions", "change", "pyspark", "shards")

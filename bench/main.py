@@ -17,7 +17,7 @@ from typing import Any
 
 import uvloop
 
-from bench import beside, kafka, many_groups, permissions, report, scenarios
+from bench import beside, kafka, many_groups, permissions, report, scale, scenarios
 from bench.beside import Result
 from bench.cluster import parts as cluster_parts
 from bench.cluster import scenarios as cluster
@@ -25,7 +25,7 @@ from bench.cluster.metrics import MoveResult, StretchResult, is_sound
 from bench.crowd import WrongAnswerError
 from bench.line import ConnectionBrokenError
 from bench.machine import Surroundings, look_around
-from bench.metrics import AssignorResult, CallbackResult, is_right
+from bench.metrics import AssignorResult, CallbackResult, ScaleResult, is_right
 from bench.plan import Benchmark, Plan
 from bench.process import ProcessError
 from bench.spark import scenarios as spark
@@ -35,6 +35,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     **scenarios.BENCHMARKS,
     **permissions.BENCHMARKS,
     **many_groups.BENCHMARKS,
+    **scale.BENCHMARKS,
     **kafka.BENCHMARKS,
     **spark.BENCHMARKS,
     **cluster.BENCHMARKS,
@@ -42,6 +43,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
 
 SECTIONS: Mapping[report.Section, frozenset[str]] = {
     report.ASSIGNORS: frozenset({"assignors"}),
+    report.SCALE: frozenset(scale.BENCHMARKS),
     report.KAFKA: frozenset(kafka.BENCHMARKS),
     report.SPARK: frozenset(spark.BENCHMARKS),
     report.CLUSTER: frozenset(cluster.BENCHMARKS),
@@ -113,8 +115,8 @@ def make_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--document", type=Path, metavar="PATH",
-        help="a Markdown file that gets the tables of the assignors, beside Kafka, of Spark and of a cluster between "
-        "its marks, as docs/performance.md",
+        help="a Markdown file that gets the tables of the assignors, of scale, beside Kafka, of Spark and of a cluster "
+        "between its marks, as docs/performance.md",
     )  # fmt: skip
     parser.add_argument(
         "--data", type=Path, default=Path(tempfile.gettempdir()), metavar="DIRECTORY",
@@ -267,6 +269,8 @@ def _write_tables(path: Path, found: Surroundings, results: Sequence[Result]) ->
     clustered = [result for result in results if isinstance(result, StretchResult | MoveResult)]
     if assignors:
         document = report.put_into(document, report.ASSIGNORS, report.assignor_markdown(found, assignors))
+    if scales := [result for result in results if isinstance(result, ScaleResult)]:
+        document = report.put_into(document, report.SCALE, report.scale_markdown(found, scales))
     if beside.was_compared(compared):
         document = report.put_into(document, report.KAFKA, report.beside_markdown(found, compared))
     if moved:

@@ -246,8 +246,10 @@ def with_growth(results: Sequence[AssignorResult]) -> list[AssignorResult]:
     ]
 
 
-def is_right(result: "LoadResult | RebalanceResult | AssignorResult") -> bool:
+def is_right(result: "LoadResult | RebalanceResult | AssignorResult | ScaleResult") -> bool:
     """Whether something was measured and every answer was right. What else was wrong somewhere has no result."""
+    if isinstance(result, ScaleResult):
+        return result.errors == 0 and result.light_requests > 0
     return not isinstance(result, LoadResult) or (result.errors == 0 and result.requests > 0)
 
 
@@ -259,3 +261,34 @@ class CallbackResult:
     what: str
     size: int
     longest_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleResult:
+    """One node on a store of that size.
+
+    partitions: assigned to members; offsets: committed.
+    rss_bytes: after the light load. load_ms, load_cpu_s: from the start of the process until groups are served.
+    idle_cores, light_cores: share of a core, without a request and under the light load.
+    longest_…_ms: processor time of the event loop's longest callback, meanwhile.
+    """
+
+    name: str
+    members: int
+    groups: int
+    partitions: int
+    offsets: int
+    store_bytes: int
+    rss_bytes: int
+    load_ms: float
+    load_cpu_s: float
+    idle_cores: float
+    light_cores: float
+    light_p99_ms: float
+    light_requests: int
+    errors: int
+    longest_loading_ms: float
+    longest_resting_ms: float
+    longest_serving_ms: float
+    others_cores: float
+    first_errors: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from bench.beside import Result
 from bench.cluster import tables as cluster_tables
 from bench.cluster.metrics import MoveResult, StretchResult
 from bench.machine import Surroundings
-from bench.metrics import AssignorResult, CallbackResult, LoadResult, RebalanceResult, ratio
+from bench.metrics import AssignorResult, CallbackResult, LoadResult, RebalanceResult, ScaleResult, ratio
 from bench.spark import tables
 from bench.spark.metrics import MovesResult, SpeedResult
 
@@ -33,6 +33,7 @@ ASSIGNORS = Section(
 )
 KAFKA = Section("<!-- kafka: written by `python -m bench --beside-kafka --document` -->", "<!-- kafka: end -->")
 SPARK = Section("<!-- spark: written by `python -m bench --spark --document` -->", "<!-- spark: end -->")
+SCALE = Section("<!-- scale: written by `python -m bench --only scale --document` -->", "<!-- scale: end -->")
 CLUSTER = Section("<!-- cluster: written by `python -m bench --cluster --document` -->", "<!-- cluster: end -->")
 FLOORS = {
     "floor-at-rest": "floor-at-rest",
@@ -112,6 +113,37 @@ def callback_rows(results: Sequence[CallbackResult]) -> list[Sequence[str]]:
 def callback_table(results: Sequence[CallbackResult]) -> str:
     """The longest callbacks, the longest first."""
     return table(CALLBACK_HEADER, callback_rows(results))
+
+
+SCALE_HEADER = (
+    "members", "groups", "partitions", "offsets", "store MiB", "RSS MiB", "load ms", "load CPU-s",
+    "cores, idle", "cores, 100 calls/s", "p99 ms", "longest callback, CPU ms: loading", "idle", "100 calls/s", "errors",
+)  # fmt: skip
+
+
+def scale_rows(results: Sequence[ScaleResult]) -> list[Sequence[str]]:
+    """Rows of one node by the size of its store."""
+    return [
+        (
+            f"{result.members:,}", f"{result.groups:,}", f"{result.partitions:,}", f"{result.offsets:,}",
+            number(result.store_bytes / MIB, 1), f"{result.rss_bytes / MIB:,.0f}", number(result.load_ms, 0),
+            number(result.load_cpu_s, 2), number(result.idle_cores, 3), number(result.light_cores, 3),
+            number(result.light_p99_ms, 1), number(result.longest_loading_ms, 1), number(result.longest_resting_ms, 1),
+            number(result.longest_serving_ms, 1), f"{result.errors:,}",
+        )
+        for result in results
+    ]  # fmt: skip
+
+
+def scale_markdown(found: Surroundings, results: Sequence[ScaleResult]) -> str:
+    """One node by the size of its store, for a document, with machine and versions."""
+    names = ("python", "aiohttp", "uvloop", "pydantic", "sqlite")
+    versions = ", ".join(f"{name} {found.versions[name]}" for name in names if name in found.versions)
+    busy = max(result.others_cores for result in results)
+    return (
+        f"{_place(found)}, {found.memory_bytes / 1024 / MIB:.0f} GiB; {versions}; other programs kept at most "
+        f"{busy:.1f} cores busy.\n\n{_markdown(SCALE_HEADER, scale_rows(results))}\n"
+    )
 
 
 def assignor_rows(results: Sequence[AssignorResult]) -> tuple[Sequence[str], list[Sequence[str]]]:
@@ -251,6 +283,8 @@ def text(found: Surroundings, results: Sequence[Result], failures: Sequence[str]
         parts.append(assignor_table(assignors))
     if callbacks := [result for result in results if isinstance(result, CallbackResult)]:
         parts.append(callback_table(callbacks))
+    if scales := [result for result in results if isinstance(result, ScaleResult)]:
+        parts.append(table(SCALE_HEADER, scale_rows(scales)))
     if beside.was_compared(results):
         parts.append(beside_table(results))
     speeds = [result for result in results if isinstance(result, SpeedResult)]
@@ -263,13 +297,15 @@ def text(found: Surroundings, results: Sequence[Result], failures: Sequence[str]
     parts += [table(header, rows) for header, rows in cluster_tables.tables(clustered)]
     parts += [f"{result.name}, {result.what}: {error}" for result in clustered for error in result.first_errors]
     parts += [f"{result.name}: {error}" for result in loads for error in result.first_errors]
+    parts += [f"{result.name}: {error}" for result in scales for error in result.first_errors]
     parts += [*left_out, *failures]
     return "\n\n".join(parts)
 
 
 KINDS = {
     LoadResult: "load", RebalanceResult: "rebalance", AssignorResult: "assignor", SpeedResult: "speed",
-    MovesResult: "moves", CallbackResult: "callback", StretchResult: "stretch", MoveResult: "move",
+    MovesResult: "moves", CallbackResult: "callback", ScaleResult: "scale", StretchResult: "stretch",
+    MoveResult: "move",
 }  # fmt: skip
 
 
