@@ -21,7 +21,7 @@ PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup --no
 	--durations 15 --durations-min 1
 
 # The longest first; three are made at a time, as each waits for the network, or for a single core.
-PARTS = etcd java_classes pythons porcupine kafka spark_kafka hdfs languages chromium image manifests
+PARTS = etcd java_classes pythons porcupine kafka_clients kafka spark_kafka hdfs languages chromium image manifests
 
 # Where Python may keep no bytecode it compiles everything anew in each process, and pytest rewrites every test.
 export PYTHONDONTWRITEBYTECODE :=
@@ -29,7 +29,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Spark takes the Java of JAVA_HOME. Where there is none, scripts/java.sh has said so, and the command goes on without.
 JAVA = export JAVA_HOME="$$(scripts/java.sh --install || true)";
 
-.PHONY: help setup demo cluster cluster-faults test parts test-all check image sim sim-cluster plants scenarios bench serve docs format constraints etcd-stubs clean
+.PHONY: help setup demo cluster cluster-faults test parts test-all judges check image sim sim-cluster plants scenarios bench serve docs format constraints etcd-stubs clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do printf '  make %-14s %s\n' "$$name" "$$text"; done
@@ -58,6 +58,10 @@ parts: setup ## download and build the real parts that test-all runs with: broke
 
 test-all: parts ## every test; what this machine lacks is skipped with its reason, never in CI; SIZE=long runs for longer
 	@$(JAVA) exec $(PYTEST) --size $(SIZE) $(ARGS)
+
+judges: setup ## Kafka's own clients in groups of this service, and Kafka's answers beside its own: a table of verdicts
+	@$(JAVA) printf '%s\n' kafka kafka_clients | xargs -P 2 -I{} $(BIN)/python -m tests.real.{}
+	@$(JAVA) exec $(BIN)/python -m pytest -v --size $(SIZE) tests/judges $(ARGS)
 
 sim: setup ## the simulation: SEED=n shows one schedule, SCHEDULES=n runs as many, FROM=n begins there
 	@exec $(BIN)/python -m tests.simulation \

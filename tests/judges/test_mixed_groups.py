@@ -1,0 +1,131 @@
+"""One group of every client of Kafka's and a member over HTTP: they are killed, frozen and restarted, and the service,
+too; no record is lost, and every partition is committed to its end.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.end_to_end.service_process import ServiceProcess, running_service
+from tests.judges.door import Address
+from tests.judges.door_process import Judged, running_door
+from tests.judges.members import SESSION_MS, Group, Members, running_members
+from tests.real.kafka import create_topic
+from tests.real.kafka_clients import client_versions
+from tests.sizes import by_size
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
+
+PARTITIONS = 12
+RECORDS = by_size(1, 6_000, 30_000)
+RECORDS_PER_SECOND = 250
+CLIENTS = {
+    "range": ("rallypoint", "librdkafka", "kafka-python", "aiokafka", "franz-go", "java"),
+    # aiokafka has no cooperative assignor.
+    "cooperative-sticky": ("rallypoint", "librdkafka", "kafka-python", "franz-go", "java"),
+}
+VERSION_OF = {"librdkafka": "confluent-kafka"}
+SETTLED_SECONDS = 90.0
+
+
+@contextmanager
+def producing(bootstrap_servers: str, topic: str) -> Iterator[threading.Event]:
+    """Records 0, 1, 2 … at an even pace, into one partition after the other; set when all of them are acknowledged."""
+    done, stopped = threading.Event(), threading.Event()
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "acks": "all", "linger.ms": 5})
+
+    def produce() -> None:
+        begin = time.monotonic()
+        for number in range(RECORDS):
+            while time.monotonic() < begin + number / RECORDS_PER_SECOND and not stopped.wait(0.01):
+                producer.poll(0)
+            if stopped.is_set():
+                return
+            producer.produce(topic, str(number).encode(), partition=number % PARTITIONS)
+        assert producer.flush(60) == 0
+        done.set()
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    try:
+        yield done
+    finally:
+        stopped.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("strategy", CLIENTS)
+def test_every_client_in_one_group_loses_nothing(
+    strategy: str, kafka_bootstrap_servers: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    topic = f"mixed-{strategy}"
+    create_topic(kafka_bootstrap_servers, topic, PARTITIONS)
+    kafka = Address.parse(kafka_bootstrap_servers)
+    with running_service(tmp_path) as service, running_door(kafka, service.url) as door:
+        group = Group(Judged(kafka, door, service.url), topic, topic, strategy)
+        with running_members(group, tmp_path) as members:
+            for what in CLIENTS[strategy]:
+                members.start(what)
+            members.wait(lambda: members.shared(PARTITIONS), SETTLED_SECONDS, "settled")
+            with producing(kafka_bootstrap_servers, topic) as produced:
+                disturb(members, service)
+                assert produced.wait(RECORDS / RECORDS_PER_SECOND + 60)
+            wanted = {str(number) for number in range(RECORDS)}
+            members.wait(lambda: members.values() >= wanted, SETTLED_SECONDS, "read by somebody")
+            ends = {str(number): len(range(number, RECORDS, PARTITIONS)) for number in range(PARTITIONS)}
+            members.wait(lambda: committed(service, topic) == ends, SETTLED_SECONDS, "committed to the end")
+            assert members.values() == wanted
+            say_verdicts(members, strategy, record_property)
+
+
+def disturb(members: Members, service: ServiceProcess) -> None:
+    """Everything that can happen to a member, and to the service, one after the other."""
+
+    def settled() -> None:
+        members.wait(lambda: members.shared(PARTITIONS), SETTLED_SECONDS, "settled")
+
+    of = {member.what: member for member in members.all}
+    of["librdkafka"].kill()
+    members.start("librdkafka")
+    settled()
+    service.kill()
+    service.start()
+    of["java"].kill()
+    settled()
+    frozen = of["kafka-python"]
+    frozen.freeze()
+    service.pause()
+    time.sleep(2)
+    service.resume()
+    members.start("java")
+    time.sleep(SESSION_MS / 1000)
+    frozen.thaw()
+    settled()
+    of["franz-go"].end()
+    of["rallypoint"].kill()
+    members.start("rallypoint")
+    members.start("franz-go")
+    settled()
+
+
+def committed(service: ServiceProcess, group_id: str) -> dict[str, int]:
+    """By partition, as the service's API has it."""
+    status, answer = service.send("GET", f"/v1/groups/{group_id}/offsets")
+    assert status == 200
+    return {number: one["offset"] for number, one in answer["offsets"].get(group_id, {}).items()}
+
+
+def say_verdicts(members: Members, strategy: str, record_property: Callable[[str, object], None]) -> None:
+    """A row for each client: it took part, so it has read something."""
+    rows = []
+    for what in CLIENTS[strategy]:
+        read = sum(len(member.read) for member in members.all if member.what == what)
+        assert read, f"{what} has read nothing"
+        version = client_versions().get(VERSION_OF.get(what, what), "this one")
+        rows.append((what, version, f"{strategy}: read {read} of {RECORDS} in a mixed group"))
+    record_property("judge", rows)

@@ -1,0 +1,189 @@
+"""Kafka's own clients, as judges of the service: what each is made of, fetched and built into .cache/kafka-clients/.
+
+Python's are installed into an environment of their own; franz-go's tests, and a member that uses it, are built with Go;
+Java's come as jars: Kafka's command-line tools, and Kafka Connect. The versions are pinned here and in tests/judges.
+
+`python -m tests.real.kafka_clients` fetches and builds them and nothing else.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.real.kafka import KAFKA_VERSION
+from tests.real.maven import FetchError, fetch_dependencies
+from tests.real.parts import CACHE, ROOT, alone_in, find_java_home, require, require_program
+
+HOME = CACHE / "kafka-clients"
+SOURCES = ROOT / "tests" / "judges"
+PYTHON_CLIENTS = SOURCES / "clients" / "python_clients.txt"
+FRANZ = SOURCES / "franz"
+FRANZ_GO = "github.com/twmb/franz-go"
+BUILD_SECONDS = 600.0
+PIP = ("-m", "pip", "--disable-pip-version-check")
+REMEDY = "python -m tests.real.kafka_clients says why"
+
+POM = f"""<?xml version="1.0"?>
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>rallypoint</groupId>
+  <artifactId>kafka-clients-for-tests</artifactId>
+  <version>1</version>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{KAFKA_VERSION}</version>
+    </dependency>
+    <dependency>
+      <groupId>org.apache.kafka</groupId><artifactId>connect-runtime</artifactId><version>{KAFKA_VERSION}</version>
+    </dependency>
+    <dependency>
+      <groupId>org.apache.kafka</groupId><artifactId>connect-file</artifactId><version>{KAFKA_VERSION}</version>
+    </dependency>
+    <dependency>
+      <groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId><version>2.24.3</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+
+class BuildError(Exception):
+    """It could not be fetched or built; the message is the tool's own."""
+
+
+def client_versions() -> Mapping[str, str]:
+    """By name: those of python_clients.txt, franz-go, and Java's."""
+    pinned = (line.split("==") for line in PYTHON_CLIENTS.read_text("utf-8").splitlines() if "==" in line)
+    required = (line.split() for line in (FRANZ / "go.mod").read_text("utf-8").splitlines() if FRANZ_GO in line)
+    versions = {name: version.strip() for name, version in pinned}
+    return {**versions, "franz-go": next(required)[-1].removeprefix("v"), "java": KAFKA_VERSION}
+
+
+def make_python() -> Path:
+    """The Python that has the clients; later calls cost nothing. Errors: BuildError."""
+    with alone_in(HOME):
+        made, stamp = HOME / "python", PYTHON_CLIENTS.read_text("utf-8")
+        python = made / "bin" / "python"
+        if not (made / "made-of.txt").is_file() or (made / "made-of.txt").read_text("utf-8") != stamp:
+            shutil.rmtree(made, ignore_errors=True)
+            _run([sys.executable, "-m", "venv", str(made)])
+            _run([python, *PIP, "install", "--quiet", "-r", PYTHON_CLIENTS])
+            (made / "made-of.txt").write_text(stamp, "utf-8")
+        return python
+
+
+def fetch_kafka_python_tests() -> Path:
+    """The unpacked source distribution of kafka-python, with its tests. Errors: BuildError."""
+    python, version = make_python(), client_versions()["kafka-python"]
+    with alone_in(HOME):
+        source = HOME / f"kafka_python-{version}"
+        if not source.is_dir():
+            fetched, partial = HOME / f"fetched-{os.getpid()}", HOME / f"source-{os.getpid()}"
+            try:
+                options = ("--quiet", "--no-deps", "--no-binary", ":all:", "--dest", fetched)
+                _run([python, *PIP, "download", *options, f"kafka-python=={version}"])
+                with tarfile.open(next(fetched.glob("*.tar.gz"))) as archive:
+                    archive.extractall(partial, filter="data")
+                (partial / source.name).rename(source)
+            finally:
+                shutil.rmtree(fetched, ignore_errors=True)
+                shutil.rmtree(partial, ignore_errors=True)
+    # Two modules that are in its repository and not in its source distribution.
+    (source / "test" / "__init__.py").touch()
+    shutil.copy(SOURCES / "clients" / "kafka_python_service.py", source / "test" / "service.py")
+    return source
+
+
+def build_franz(go: Path) -> tuple[Path, Path]:
+    """The program of tests/judges/franz, and the tests of franz-go's own client. Errors: BuildError."""
+    environment = {
+        **os.environ,
+        "GOMODCACHE": str(CACHE / "go" / "modules"),
+        "GOCACHE": str(CACHE / "go" / "build"),
+        # Modules are unpacked read-only unless Go is told otherwise, and `make clean` could not remove them.
+        "GOFLAGS": f"{os.environ.get('GOFLAGS', '')} -modcacherw -buildvcs=false".strip(),
+        "CGO_ENABLED": "0",
+    }
+    member, tests = HOME / "franz", HOME / "franz-tests"
+    with alone_in(CACHE / "go"):
+        HOME.mkdir(parents=True, exist_ok=True)
+        _run([go, "build", "-o", member, "."], FRANZ, environment)
+        _run([go, "test", "-c", "-o", tests, f"{FRANZ_GO}/pkg/kgo"], FRANZ, environment)
+    return member, tests
+
+
+def fetch_java(java_home: Path, maven: Path) -> Path:
+    """The directory with the jars of Kafka's tools and of Kafka Connect. Errors: FetchError."""
+    return fetch_dependencies(HOME / f"java-{KAFKA_VERSION}", POM, java_home, maven)
+
+
+def _run(
+    command: Sequence[str | Path], where: Path | None = None, environment: Mapping[str, str] | None = None
+) -> None:
+    done = subprocess.run(
+        command, cwd=where, env=environment, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS
+    )
+    if done.returncode != 0:
+        raise BuildError(done.stdout + done.stderr)
+
+
+def require_python() -> Path:
+    """`make_python`, or skip."""
+    try:
+        return make_python()
+    except BuildError as error:
+        require(False, "Kafka's Python clients", f"{REMEDY}: {error}")
+        raise
+
+
+def require_kafka_python_tests() -> Path:
+    """`fetch_kafka_python_tests`, or skip."""
+    try:
+        return fetch_kafka_python_tests()
+    except BuildError as error:
+        require(False, "kafka-python's tests", f"{REMEDY}: {error}")
+        raise
+
+
+def require_franz() -> tuple[Path, Path]:
+    """`build_franz`, or skip."""
+    go = require_program("go", "sudo apt-get install --no-install-recommends golang-go")
+    try:
+        return build_franz(go)
+    except BuildError as error:
+        require(False, "franz-go", f"{REMEDY}: {error}")
+        raise
+
+
+def require_java() -> tuple[Path, Path]:
+    """The home of Java and `fetch_java`, or skip."""
+    home = find_java_home()
+    require(home, "Java 17 or later", "sudo apt-get install openjdk-17-jre-headless")
+    assert home is not None
+    maven = require_program("mvn", "sudo apt-get install maven")
+    try:
+        return home, fetch_java(home, maven)
+    except FetchError as error:
+        require(False, "the jars of Kafka's tools", str(error))
+        raise
+
+
+def main() -> None:
+    """Make what can be made; of the rest, say why not. The tests decide what that means."""
+    home, maven, go = find_java_home(), shutil.which("mvn"), shutil.which("go")
+    try:
+        fetch_kafka_python_tests()
+        if home is not None and maven is not None:
+            fetch_java(home, Path(maven))
+        if go is not None:
+            build_franz(Path(go))
+    except (BuildError, FetchError) as error:
+        print(f"Not every client of Kafka for the tests: {error}")
+
+
+if __name__ == "__main__":
+    main()
