@@ -448,8 +448,9 @@ class Problem(AnswerModel):
     `field` names what is wrong in the request, as a path of names and numbers joined by dots. `member_id` stands with
     MEMBER_ID_REQUIRED and FENCED_INSTANCE_ID, `url` and `node_id` with NOT_COORDINATOR, `limit` and `limit_name` with
     what is over a limit, and `setting` where an operator can set that limit: by the setting of this name.
-    `rejoin_within_ms` stands with REBALANCE_IN_PROGRESS: whoever has not joined by then may be left out. `request_id`
-    stands in an answer over HTTP: the id of the request, as in the service's log.
+    `rejoin_within_ms` stands with REBALANCE_IN_PROGRESS: whoever has not joined by then may be left out.
+    `throttle_time_ms` stands with status 429 and 503: ask again no sooner. `request_id` stands in an answer over HTTP:
+    the id of the request, as in the service's log.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -470,6 +471,7 @@ class Problem(AnswerModel):
     limit_name: str | None = None
     setting: str | None = None
     rejoin_within_ms: int | None = None
+    throttle_time_ms: int | None = None
     request_id: str | None = None
 
 

@@ -16,14 +16,14 @@ from rallypoint.protocol.limits import setting_of
 
 PROBLEM_TYPE = "application/problem+json"
 
-RETRY_AFTER_SECONDS: Mapping[ErrorCode, str] = {
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "1",
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: "1",
-    ErrorCode.THROTTLING_QUOTA_EXCEEDED: "1",
+THROTTLE_TIME_MS: Mapping[ErrorCode, int] = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: 1_000,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: 1_000,
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: 1_000,
     # Not retriable by itself: a member has to leave first, so there is no hurry.
-    ErrorCode.GROUP_MAX_SIZE_REACHED: "30",
+    ErrorCode.GROUP_MAX_SIZE_REACHED: 30_000,
 }
-"""Every answer of status 429 or 503 carries one of these as `Retry-After`."""
+"""Every problem of status 429 or 503 carries one of these as `throttle_time_ms`, over HTTP as `Retry-After`, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +110,7 @@ def problem_of(failure: Failure) -> m.Problem:
         limit_name=failure.limit_name,
         setting=setting_of(failure.limit_name),
         rejoin_within_ms=failure.rejoin_within_ms,
+        throttle_time_ms=THROTTLE_TIME_MS.get(failure.code),
     )
 
 
@@ -186,8 +187,8 @@ def respond_problem(
         "Server": "rallypoint",
         **(headers or {}),
     }
-    if problem.status in {429, 503}:
-        all_headers["Retry-After"] = RETRY_AFTER_SECONDS[ErrorCode(problem.error_code)]
+    if problem.throttle_time_ms is not None:
+        all_headers["Retry-After"] = str(problem.throttle_time_ms // 1_000)
     elif problem.status == 421 and problem.url is not None:
         all_headers["Location"] = problem.url
     response = web.Response(

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from rallypoint.coordinator.core.commands import DeleteGroupRequest, ListRebalancesRequest
 from rallypoint.coordinator.core.effects import Failure, GroupAnswer, MembersWent
-from rallypoint.coordinator.http.errors import RETRY_AFTER_SECONDS, problem_of
+from rallypoint.coordinator.http.errors import problem_of
 from rallypoint.member.core.outcomes import Answered, Outcome, Refused, Unreachable, Waiting
 from rallypoint.protocol import messages as m
 from rallypoint.protocol import operations as ops
@@ -403,6 +403,6 @@ def raise_its_fault(task: asyncio.Task[Any]) -> None:
 def outcome_of(answer: BaseModel | Failure) -> Outcome:
     """What the member's transport would make of it."""
     if isinstance(answer, Failure):
-        seconds = RETRY_AFTER_SECONDS.get(answer.code)
-        return Refused(problem_of(answer), None if seconds is None else int(seconds) * 1000)
+        problem = problem_of(answer)
+        return Refused(problem, problem.throttle_time_ms)
     return Waiting(answer) if isinstance(answer, m.WaitingAnswer) else Answered(answer)

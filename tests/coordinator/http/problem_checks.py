@@ -30,8 +30,10 @@ def check_problem(answer: Answer) -> dict[str, Any]:
     assert ("limit" in problem) == (name is not None)
     assert name is None or name in NAMES, name
     assert problem.get("setting") == (name if name in Settings.model_fields else None)
-    if answer.status in {429, 503}:
-        assert int(answer.headers["Retry-After"]) >= 1
+    waits = answer.status in {429, 503}
+    assert ("Retry-After" in answer.headers, "throttle_time_ms" in problem) == (waits, waits)
+    if waits:
+        assert problem["throttle_time_ms"] == 1_000 * int(answer.headers["Retry-After"]) >= 1_000
     return problem
 
 

@@ -430,6 +430,7 @@ async def test_calls_in_flight_are_bounded() -> None:
         status, problem = await client.call("heartbeat", "i", beat_body(third))
         check_body(status, problem)
         assert (status, problem["limit_name"], problem["limit"]) == (429, "channel_calls_max", 2)
+        assert problem["throttle_time_ms"] == 1_000, "no header can say it here"
         await client.call("coordinator", None, {"group_ids": ["g"]})
         assert len(waiting) == 2
 
