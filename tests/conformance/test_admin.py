@@ -229,6 +229,17 @@ def test_consumers_keep_the_offsets_of_topics_they_subscribe_to(state: State) ->
     assert harness.state() is state, "nobody is disturbed by it"
 
 
+def test_consumers_keep_the_offsets_of_topics_of_a_member_that_is_about_to_join() -> None:
+    """Kafka counts those that have joined: `ClassicGroup.computeSubscribedTopics` at the end of the join phase."""
+    harness = GroupHarness()
+    leader, _ = harness.stable()
+    harness.commit(leader, 1, offset=7, topic="u")
+    harness.join_new(protocols=(("range", consumer("u")),))
+    assert harness.state() is State.PREPARING_REBALANCE
+    assert codes(harness, "u") == {"u": {0: SUBSCRIBED}}
+    assert harness.fetch() == {"u": {0: 7}}
+
+
 def test_consumers_whose_subscription_cannot_be_read_keep_everything() -> None:
     """Source: OffsetDelete, `ClassicGroup.usesConsumerGroupProtocol` with unknown subscribed topics."""
     harness = GroupHarness()

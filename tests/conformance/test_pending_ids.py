@@ -92,6 +92,16 @@ def test_who_is_late_for_a_rebalance_that_did_not_wait_any_longer_joins_the_next
     assert harness.state() is State.PREPARING_REBALANCE
 
 
+def test_an_unused_id_that_leaves_a_stable_group_moves_nothing() -> None:
+    """Kafka begins a rebalance here, as was observed."""
+    harness, leader, follower = stable()
+    unused = harness.answer(harness.join()).member_id
+    assert unused in harness.group.pending
+    assert [left.error_code for left in harness.answer(harness.leave(unused)).members] == [ErrorCode.NONE]
+    assert (harness.state(), len(harness.group.pending)) == (State.STABLE, 0)
+    assert {harness.code(harness.heartbeat(member)) for member in (leader, follower)} == {ErrorCode.NONE}
+
+
 def test_members_that_are_not_there_are_waited_for_as_long_as_ever() -> None:
     harness, leader, _ = stable()
     harness.join()
