@@ -128,7 +128,9 @@ def read_answer(operation: Operation, status: int, headers: Mapping[str, str], t
         if status == 202 and operation.waits:
             return Waiting(m.WaitingAnswer.model_validate_json(text))
         if status >= 400:
-            return Refused(m.Problem.model_validate_json(text), _retry_after_ms(headers))
+            problem = m.Problem.model_validate_json(text)
+            asked_ms = _retry_after_ms(headers)
+            return Refused(problem, problem.throttle_time_ms if asked_ms is None else asked_ms)
     except ValidationError:
         if status in _DENIED:
             return Refused(_denied(status))

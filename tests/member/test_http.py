@@ -44,6 +44,14 @@ def test_a_problem_is_read_with_its_retry_after(header: str, ms: int | None) -> 
     assert (outcome.problem.error_code, outcome.retry_after_ms) == (14, ms)
 
 
+def test_a_problem_on_a_channel_says_itself_how_long_to_wait() -> None:
+    problem = PROBLEM.replace("{", '{"throttle_time_ms":1000,', 1)
+    for header, ms in (("", 1_000), ("2", 2_000), ("0", 0)):
+        outcome = read(ops.JOIN, 429, problem, Retry_After=header)
+        assert isinstance(outcome, Refused)
+        assert outcome.retry_after_ms == ms
+
+
 @pytest.mark.parametrize(
     ("status", "text"),
     [(200, "<html>welcome"), (200, "{}"), (502, "<html>bad gateway"), (503, ""), (404, "default backend"), (302, ""),
