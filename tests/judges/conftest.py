@@ -7,6 +7,8 @@ import pytest
 from tests.end_to_end.service_process import running_service
 from tests.judges.door import Address
 from tests.judges.door_process import Judged, running_door
+from tests.judges.raw_sides import TOPICS
+from tests.real.kafka import create_topic
 
 INITIAL_DELAY_MS = 250
 """That of the broker that tests share (tests/real/kafka.py): where it is not 0, neither waits for ids handed out."""
@@ -28,6 +30,13 @@ def judged(kafka_bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactor
         running_door(kafka, service.url) as door,
     ):
         yield Judged(kafka, door, service.url)
+
+
+@pytest.fixture(scope="session")
+def topics(judged: Judged) -> None:
+    """Those that raw requests name."""
+    for topic in TOPICS:
+        create_topic(str(judged.kafka), topic, 4)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -77,16 +77,26 @@ _WEIGHTS = {
 def random_steps(seed: int, *, with_expiry: bool) -> tuple[Step, ...]:
     """The sequence of this seed. `with_expiry`: clients fall silent, which takes as long as a session."""
     chance = Random(f"{seed} {with_expiry}")
-    count = chance.randint(4, STEPS_MAX)
-    steps = [_random_step(chance) for _ in range(count)]
+    begin = _formation(chance) if chance.random() < 0.6 else []
+    count = chance.randint(4, STEPS_MAX - len(begin))
+    steps = begin + [_random_step(chance) for _ in range(count)]
     if with_expiry:
         place, client = (
-            chance.randint(2, count),
+            chance.randint(2, len(steps)),
             chance.choice([step.client for step in steps if step.api == JOIN] or [0]),
         )
         # Who is still there, is to be seen.
         steps[place:place] = Step(EXPIRE, client, variant=chance.randrange(3)), Step(DESCRIBE, client, 6)
     return tuple(steps)
+
+
+def _formation(chance: Random) -> list[Step]:
+    """Two or three clients that become members of one generation: by chance alone that is rare. Whoever is told its id
+    joins with it, and when the last one waits, the first comes again.
+    """
+    clients = chance.sample(range(CLIENTS), chance.choice((2, 2, 3)))
+    joins = [client for client in clients for _ in range(2)]
+    return [Step(JOIN, client, chance.choice(APIS[JOIN].request.versions)) for client in (*joins, clients[0])]
 
 
 def _random_step(chance: Random) -> Step:
@@ -102,7 +112,7 @@ def _random_step(chance: Random) -> Step:
         chance.choice(versions),
         chance.choices(list(Who), [40, 4 if api != JOIN else 6, 2, 2, 2])[0],
         chance.choices([0, -1, 1], [30, 2, 1])[0],
-        chance.choices([0, 1, 2, 3], [24, 3, 2, 2])[0],
+        chance.choices([0, 1, 2, 3], [14, 2, 2, 6] if api == SYNC else [24, 3, 2, 2])[0],
         chance.random() < 0.95,
     )
 

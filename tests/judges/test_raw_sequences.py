@@ -14,9 +14,9 @@ import pytest
 from tests.judges.door_process import Judged
 from tests.judges.group_apis import GROUP_APIS
 from tests.judges.headers import APIS
-from tests.judges.raw_sides import TOPICS, Outcome, compare
+from tests.judges.raw_sides import Outcome, compare
 from tests.judges.raw_steps import COMMIT, EXPIRE, FETCH, Difference, Step, random_steps, simpler
-from tests.real.kafka import KAFKA_VERSION, create_topic
+from tests.real.kafka import KAFKA_VERSION
 from tests.sizes import by_size
 
 pytestmark = pytest.mark.kafka
@@ -32,12 +32,6 @@ SHORTER_SECONDS = 90.0
 """How long a sequence that differs is made shorter."""
 ENDED_MAX = 0.15
 """Of the sequences, those that may end early: more would compare nothing."""
-
-
-@pytest.fixture(scope="module")
-def topics(judged: Judged) -> None:
-    for topic in TOPICS:
-        create_topic(str(judged.kafka), topic, 4)
 
 
 @pytest.mark.usefixtures("topics")
