@@ -165,6 +165,15 @@ def test_a_large_sync_of_little_sense_costs_no_more_than_its_bytes(case: str, on
 
 
 @pytest.mark.parametrize("on_channel", [False, True])
+def test_bytes_that_do_not_decode_are_named_among_many_assignments(on_channel: bool) -> None:
+    good = '{"member_id":"m","assignment":{"base64":"AAE="}}'
+    bad = '{"member_id":"m","assignment":{"base64":"AAE"}}'
+    refusal = refusal_of(sync_text(f"{entries(3_000)},{good},{bad}"), on_channel=on_channel)
+    assert (refusal.error_name, refusal.field) == ("INVALID_REQUEST", "assignments.3001.assignment")
+    assert "base64 does not decode" in refusal.detail
+
+
+@pytest.mark.parametrize("on_channel", [False, True])
 def test_a_body_of_many_wrong_fields_is_refused_by_their_number(on_channel: bool) -> None:
     body = ("{" + ",".join(f'"k{n}":0' for n in range(ERRORS_READ_MAX + 1)) + "}").encode()
     refusal = refusal_of(body, on_channel=on_channel)
