@@ -106,6 +106,8 @@ class I23Rest(Checker):
         for member_id, member in one.group.members.items():
             if not member.is_new:
                 self._timeouts[group_id, member_id] = member.terms.session_timeout_ms
+            # A step that took it out may not have been stored, and then it is back.
+            self._silent_ms.pop((group_id, member_id), None)
 
     def happened(self, event: Event) -> None:
         if not isinstance(event, SessionExpired) or event.pending or event.disconnected:

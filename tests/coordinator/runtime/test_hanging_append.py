@@ -46,6 +46,22 @@ async def test_a_commit_is_answered_in_time_and_counts_when_it_is_stored_after_a
     assert len(harness.service._timers) == 1, "the look at what has expired"
 
 
+async def test_one_that_hangs_after_others_has_its_whole_time(harness: ServiceHarness) -> None:
+    await harness.now("g", commit(1))
+    await harness.clock.run(TIMEOUT_MS // 2)
+    await harness.now("g", commit(2))
+    await harness.clock.run(TIMEOUT_MS // 4)
+    harness.store.append_gate.shut()
+    writing = harness.ask("g", commit(3))
+    await harness.clock.run(TIMEOUT_MS - 1)
+    assert not writing.done()
+    await harness.clock.run(BUCKET_MS)
+    check_late(writing.result())
+    harness.store.append_gate.let_go()
+    await settle()
+    assert await committed(harness, "g") == {0: 3}
+
+
 @pytest.mark.parametrize("fault", [Fault.NOT_STORED, Fault.NOT_STORED_UNSURE, Fault.FENCED])
 async def test_what_fails_in_the_end_is_gone_and_who_was_answered_is_not_answered_again(
     harness: ServiceHarness, fault: Fault
