@@ -108,6 +108,18 @@ def test_a_sync_need_not_name_the_groups_protocol(unsaid: tuple[str, ...]) -> No
     assert (given.protocol_type, given.assignment.value) == ("consumer", [1])
 
 
+def test_a_sync_is_a_sign_of_life() -> None:
+    """Kafka's new coordinator starts the session again at a heartbeat and a commit alone."""
+    harness = GroupHarness()
+    leader, follower = harness.stable()
+    session_ms = harness.group.members[follower].terms.session_timeout_ms
+    for _ in range(3):
+        harness.advance(session_ms - 1)
+        assert harness.code(harness.heartbeat(leader)) is ErrorCode.NONE
+        assert harness.code(harness.sync(follower)) is ErrorCode.NONE
+    assert harness.group.members.keys() == {leader, follower}
+
+
 def test_c41_heartbeats_do_not_save_who_never_syncs() -> None:
     harness, leader, follower = completing(rebalance_ms=1_500)
     harness.sync(leader, assignments={leader: [0]})

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from rallypoint.protocol import operations
 from rallypoint.protocol.errors import ErrorCode
-from tests.judges.group_service import Answer, GroupService
+from tests.judges.group_service import Answer, GroupService, code_for_clients
 from tests.judges.opaque_bytes import assignment_bytes, json_of_bytes, subscription_bytes
 
 Value = dict[str, Any]
@@ -153,7 +153,7 @@ def _commit_of(asked: Mapping[str, Any]) -> Value:
 
 
 def _error_of(answer: Answer, topic: str, partition: int) -> int:
-    return answer.error_code or int(answer.body["offsets"][topic][str(partition)]["error_code"])
+    return answer.error_code or code_for_clients(answer.body["offsets"][topic][str(partition)]["error_code"])
 
 
 async def offset_fetch(service: GroupService, version: int, asked: Value, _client_id: str | None) -> Value:

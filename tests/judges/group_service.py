@@ -26,6 +26,13 @@ class Answer(NamedTuple):
     body: Mapping[str, Any]
 
 
+def code_for_clients(error_code: int) -> int:
+    """What Kafka's group clients are told: over a limit that passes they would end, if they heard its own code."""
+    if error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return error_code
+
+
 class GroupService:
     """A client of the API that does what a Kafka client cannot do: wait by asking again.
 
@@ -61,7 +68,7 @@ class GroupService:
                 break
             if asked is not None and answered.get("member_id"):
                 asked["member_id"] = answered["member_id"]
-        return Answer(0 if status == OK else int(answered["error_code"]), answered)
+        return Answer(0 if status == OK else code_for_clients(answered["error_code"]), answered)
 
     async def _ask(
         self, operation: Operation, body: Mapping[str, Any] | None, parameters: Parameters, ids: Mapping[str, str]
