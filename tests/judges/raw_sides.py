@@ -115,6 +115,8 @@ class Side:
         if step.api == LEAVE and self._leaves_before_it_joined(request):
             return
         self._supersede(step.api, request)
+        if step.api == LEAVE:
+            self._supersede(SYNC, request, step.client)
         self.steps[number], self.requests[number] = step, request
         asking = asyncio.wait_for(ask(self.address, step.api, step.version, request, f"c{step.client}"), ANSWER_SECONDS)
         self.waiting[number] = asyncio.ensure_future(asking)
@@ -127,17 +129,15 @@ class Side:
         named = [request.get("member_id"), *(member["member_id"] for member in request.get("members", ()))]
         return not is_joining and not self.pending.isdisjoint(named)
 
-    def _supersede(self, api: int, request: Value) -> None:
-        """A member that asks again waits no more for what it asked before: Kafka forgets that call, and never answers
-        it; the service does, so that nothing hangs.
+    def _supersede(self, api: int, request: Value, client: int | None = None) -> None:
+        """A member that asks again waits no more for what it asked before, nor one that leaves for its part: Kafka
+        forgets that call, and never answers it; the service does, so that nothing hangs.
         """
+        named = {request.get("member_id"), *(member["member_id"] for member in request.get("members", ()))}
+        # Who leaves by its instance id alone is the client itself.
+        named |= {self.clients[client].member_id} if client is not None else set()
         for number in list(self.waiting):
-            before = self.requests[number]
-            if (
-                self.steps[number].api == api
-                and request.get("member_id")
-                and before["member_id"] == request["member_id"]
-            ):
+            if self.steps[number].api == api and self.requests[number]["member_id"] in named - {"", None}:
                 self.waiting.pop(number).cancel()
 
     def answered(self) -> dict[int, Any]:
@@ -362,7 +362,9 @@ class Verdict(Enum):
 def judge(step: Step, theirs: Any, ours: Any) -> Verdict:
     """Kafka's answer and the service's; None where there is none yet."""
     if theirs is None or ours is None:
-        return Verdict.DIFFERENT
+        came_back = step.api == JOIN and says_instance(step) and theirs is not None and theirs["error_code"] == 0
+        # A static member that comes back with other topics: Kafka compares the protocol's name alone.
+        return Verdict.FREE if came_back else Verdict.DIFFERENT
     if step.api == JOIN:
         return _judge_join(theirs, ours)
     if step.api == DESCRIBE:
@@ -371,7 +373,7 @@ def judge(step: Step, theirs: Any, ours: Any) -> Verdict:
         theirs = _with_code(theirs, GROUP_ID_NOT_FOUND, ILLEGAL_GENERATION)
     if theirs == ours:
         return Verdict.SAME
-    if step.api == DELETE_OFFSETS and _subscribed_too_soon(theirs, ours):
+    if step.api == DELETE_OFFSETS and _subscribed_meanwhile(theirs, ours):
         return Verdict.FREE
     return Verdict.DIFFERENT
 
@@ -391,9 +393,9 @@ def _judge_join(theirs: Value, ours: Value) -> Verdict:
     return Verdict.SAME if theirs == ours else Verdict.DIFFERENT
 
 
-def _subscribed_too_soon(theirs: Value, ours: Value) -> bool:
-    """Whether the service keeps offsets of topics that members subscribe to who are about to join; Kafka keeps those of
-    members alone that have joined.
+def _subscribed_meanwhile(theirs: Value, ours: Value) -> bool:
+    """Whether they differ in who subscribes: to the service who says so now, to Kafka who said so when the last join
+    phase ended.
     """
     codes = [
         (a["error_code"], b["error_code"])
@@ -401,7 +403,7 @@ def _subscribed_too_soon(theirs: Value, ours: Value) -> bool:
         for a, b in zip(*(topic["partitions"] for topic in topics), strict=True)
         if a != b
     ]
-    return bool(codes) and set(codes) == {(0, GROUP_SUBSCRIBED_TO_TOPIC)}
+    return bool(codes) and all(set(pair) == {0, GROUP_SUBSCRIBED_TO_TOPIC} for pair in codes)
 
 
 def _with_code(answer: Value, code: int, instead: int) -> Value:
