@@ -159,7 +159,7 @@ class HttpApi:
         shown_ms = self.clock.now_ms if shown_ms is None else shown_ms
         self._shown_ms = shown_ms
         self._audit = Audit(shown_ms) if audit is None else audit
-        self.members = MemberCallers()
+        self.members = MemberCallers(service.is_carried)
         self.held_calls = HeldCalls(self.members)
         self._guard = Guard(policy, self.access, shown_ms)
         self._failed_attempts = FailedAttempts()

@@ -66,6 +66,9 @@ class GroupService(Protocol):
     def carried_count(self, connection: MemberConnection) -> int:
         """How many members the channel carries. Cheap: it is asked for in the middle of a flood."""
 
+    def is_carried(self, group_id: str, member_id: str) -> bool:
+        """Whether a channel carries the member."""
+
     def session_kept_ms(self, connection: MemberConnection, group_id: str, member_id: str) -> int | None:
         """The session timeout of a member that lives by this channel; None where it does not, or is not known."""
 

@@ -486,6 +486,10 @@ class Service:
         """How many members the channel carries."""
         return self.connections.count_of(connection)
 
+    def is_carried(self, group_id: str, member_id: str) -> bool:
+        """Whether a channel carries the member."""
+        return self.connections.connection_of(group_id, member_id) is not None
+
     def session_kept_ms(self, connection: MemberConnection, group_id: str, member_id: str) -> int | None:
         """The session timeout of a member that lives by this channel: the channel carries it, and its group is here and
         has it. None where that is not so.

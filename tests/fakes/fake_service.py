@@ -104,6 +104,9 @@ class FakeService:
     def carried_count(self, connection: MemberConnection) -> int:
         return 0
 
+    def is_carried(self, group_id: str, member_id: str) -> bool:
+        return False
+
     def session_kept_ms(self, connection: MemberConnection, group_id: str, member_id: str) -> int | None:
         return self.kept_ms
 

@@ -94,7 +94,7 @@ class ChannelServer:
             LargeBodies(1_000_000),
             lambda token, field: self.access.anybody,
             lambda address: 0,
-            MemberCallers(),
+            MemberCallers(service.is_carried),
             Audit(lambda: 0),
         )
 
@@ -191,6 +191,9 @@ class WatchedService:
 
     def carried_count(self, connection: MemberConnection) -> int:
         return self._api.service.carried_count(connection)
+
+    def is_carried(self, group_id: str, member_id: str) -> bool:
+        return self._api.service.is_carried(group_id, member_id)
 
     def session_kept_ms(self, connection: MemberConnection, group_id: str, member_id: str) -> int | None:
         return self._api.service.session_kept_ms(connection, group_id, member_id)

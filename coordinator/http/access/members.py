@@ -2,10 +2,10 @@
 
 So does one whose token was taken back, or has run out, unless an issuer has signed that: the next one is of the same
 caller. Kept only where callers show something, or a policy is in force. A member that is not heard of for the longest
-session timeout is forgotten: it is no member any more.
+session timeout is forgotten: it is no member any more. But one that a channel carries says nothing for hours.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rallypoint.coordinator.core.commands import GroupRequest
 from rallypoint.coordinator.core.effects import Failure
@@ -22,9 +22,12 @@ class MemberCallers:
     """The members that have called lately. Belongs to one event loop.
 
     Two tables take turns: what is heard of is in the first, and `age` makes that the second, and forgets the second.
+
+    `is_carried`: whether a channel carries the member, of this group and id.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, is_carried: Callable[[str, str], bool]) -> None:
+        self._is_carried = is_carried
         self._heard: dict[tuple[str, str], Permit] = {}
         self._before: dict[tuple[str, str], Permit] = {}
 
@@ -49,8 +52,12 @@ class MemberCallers:
             self.note(group_id, member_id, permit)
 
     def age(self) -> None:
-        """Forget those of which nothing was heard since the last time. To be called once in a longest session."""
-        self._before, self._heard = self._heard, {}
+        """Forget those of which nothing was heard since the last time, and that no channel carries. To be called once
+        in a longest session.
+        """
+        heard, before = self._heard, self._before
+        at_rest = {key: permit for key, permit in before.items() if key not in heard and self._is_carried(*key)}
+        self._before, self._heard = heard, at_rest
 
     def take_lost(self, now_ms: int) -> dict[str, list[str]]:
         """The members whose callers may no longer be in their group, by group; they are forgotten here."""

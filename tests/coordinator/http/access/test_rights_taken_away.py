@@ -133,6 +133,33 @@ async def test_its_channel_s_members_are_removed(world: AccessWorld, lose: Lose)
             assert await channel.close_code() == 1008
 
 
+@LOSSES
+async def test_a_member_at_rest_on_a_channel_is_removed_after_hours(world: AccessWorld, lose: Lose) -> None:
+    async with open_channel(world.api.http, world.api.port, headers=bearer("spy")) as channel:
+        await channel.form("b")
+        for _ in range(5):
+            world.api.http_api.members.age()
+        lose(world)
+        await world.look()
+        assert await world.member_ids("b") == []
+
+
+async def test_a_member_that_no_channel_carries_is_forgotten(world: AccessWorld) -> None:
+    async with open_channel(world.api.http, world.api.port, headers=bearer("spy")) as channel:
+        await channel.form("b")
+        await world.form("spy", "c")
+        members = world.api.http_api.members
+        for _ in range(3):
+            members.age()
+        assert len(members) == 1, "of one nothing was heard"
+    async with asyncio.timeout(ANSWER_SECONDS):
+        while len(world.service.connections):  # noqa: ASYNC110 - the service tells nobody
+            await asyncio.sleep(0.01)
+    for _ in range(2):
+        members.age()
+    assert len(members) == 0, "its channel has ended"
+
+
 async def test_a_channel_that_began_without_a_token_ends_with_its_token(world: AccessWorld) -> None:
     async with open_channel(world.api.http, world.api.port) as channel:
         assert (await channel.call("authenticate", token="spy"))[0] == 200

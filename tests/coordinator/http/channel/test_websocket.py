@@ -82,7 +82,7 @@ def channel_on(pipe: Pipe, clock: Clock) -> tuple[Channel, "asyncio.Task[None]"]
         LargeBodies(0),
         lambda *_: access.anybody,
         lambda _: 0,
-        MemberCallers(),
+        MemberCallers(lambda _group_id, _member_id: False),
         Audit(lambda: 0),
     )
     channel = Channel(context, "host", access.anybody)
