@@ -97,6 +97,8 @@ class Notifications:
                 self._has_warned_of_http = False
                 # If the former channel was lost, the service waits for a word only for a short while.
                 net.try_now(now_ms)
+                # One that is full was left for it, and the service pushes on the one that it heard the member on.
+                self._keeps_no_longer(url, now_ms)
             case ev.ChannelUnavailable(url, reason):
                 net.channels.discard(url)
                 if not self._has_warned_of_http:

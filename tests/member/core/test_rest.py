@@ -110,6 +110,7 @@ def test_a_node_that_falls_silent_is_left_for_another() -> None:
     "event",
     [
         ev.ChannelLost(NODE, "reset"),
+        ev.ChannelOpened(NODE),  # another one, for that was full
         ev.ChannelUnavailable(NODE, "HTTP 404"),
         ev.GroupUnloaded(NODE),
         ev.MemberDropped("m-1"),
