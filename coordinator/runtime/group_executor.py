@@ -19,7 +19,7 @@ each call is answered exactly once. An answer to a call that is not waiting is a
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -29,6 +29,7 @@ from rallypoint.coordinator.core.capacity import added_metadata_bytes, append_is
 from rallypoint.coordinator.core.commands import (
     Call,
     Command,
+    ConnectionLost,
     DecisionContext,
     HangUp,
     MovesCounted,
@@ -76,6 +77,9 @@ CHARACTERS_PER_STEP = 2_000
 RELEASED_AT_ONCE_MAX = 200
 """Effects that are released before others have their turn. Most are answers, each with a request behind it."""
 
+_OF_MEMBERS = frozenset({TimerKind.SESSION, TimerKind.GRACE})
+"""Timers of which a sign of life makes nothing."""
+
 _PART = Settle()
 """Stands where a part of a command was stepped: nothing is over with it."""
 
@@ -112,7 +116,7 @@ class ExecutorHost(Protocol):
         """Something happened, and may be known."""
 
     def heard_at_ms(self, group_id: str, member_id: str) -> int | None:
-        """When the last request of the member came that waits for its turn; None where none does."""
+        """When the last came that counts for the member, and that its group is not told of; None where nothing did."""
 
     def why_not_current(self) -> Failure | None:
         """Why nothing may be told from memory now; None where it may."""
@@ -419,6 +423,7 @@ class GroupExecutor:
 
     def _step_what_waits(self) -> GroupBatch:
         batch = GroupBatch(self)
+        in_mailbox: Mapping[str, int] | None = None
         if self._carried is not None:
             batch.add(self._carried)
             self._carried = None
@@ -426,6 +431,9 @@ class GroupExecutor:
         while self._mailbox and batch.weight < STEPS_MAX and not (batch.steps and _is_last(batch.steps[-1])):
             command = self._mailbox.popleft()
             batch.weight += _weight_of(command)
+            if isinstance(command, TimerFired) and command.key.kind in _OF_MEMBERS:
+                in_mailbox = self._heard_in_mailbox() if in_mailbox is None else in_mailbox
+                command = self._with_signs_of_life(command, in_mailbox)
             stepped = self._step(command)
             if not batch.has_room_for(stepped, self._host.limits):
                 # It has happened to the group already, but nothing of it is released before its own append.
@@ -433,6 +441,24 @@ class GroupExecutor:
                 break
             batch.add(stepped)
         return batch
+
+    def _heard_in_mailbox(self) -> Mapping[str, int]:
+        """When the last came that waits here and is a sign of life, by member."""
+        heard: dict[str, int] = {}
+        for command in self._mailbox:
+            if isinstance(command, Call) and (member_id := getattr(command.request, "member_id", "")):
+                waiting = self._waiting.get(command.call_id)
+                if waiting is not None:
+                    heard[member_id] = waiting.since_ms
+            elif isinstance(command, ConnectionLost) and command.heard_at_ms is not None:
+                heard[command.member_id] = command.heard_at_ms
+        return heard
+
+    def _with_signs_of_life(self, fired: TimerFired, in_mailbox: Mapping[str, int]) -> TimerFired:
+        """The timer of a member may have waited for an append since it fired: what came meanwhile counts, too."""
+        member_id = fired.key.subject
+        heard = (fired.heard_at_ms, in_mailbox.get(member_id), self._host.heard_at_ms(self.group_id, member_id))
+        return TimerFired(fired.key, max((ms for ms in heard if ms is not None), default=None))
 
     def _step(self, command: Command) -> Stepped:
         header = self._group.header
@@ -735,7 +761,7 @@ class GroupExecutor:
 
     def _fire(self, key: TimerKey) -> None:
         del self._timers[key]
-        is_members = key.kind in {TimerKind.SESSION, TimerKind.GRACE}
+        is_members = key.kind in _OF_MEMBERS
         self.tell(TimerFired(key, self._host.heard_at_ms(self.group_id, key.subject) if is_members else None))
 
 

@@ -15,8 +15,10 @@ from rallypoint.coordinator.http.channel.websocket import WebSocket
 from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES
 from rallypoint.coordinator.http.requests.speaker import group_of, member_of, member_of_message
 from rallypoint.coordinator.runtime.members.heartbeats import WaitingRequests
+from rallypoint.coordinator.storage.memory import MemoryStore
 from tests.fakes.api_server import ApiClient
 from tests.fakes.channel_client import ChannelClient, beat_body, join_body, open_channel, sync_body
+from tests.fakes.faulty_store import FaultyStore
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.set_service import open_service
 
@@ -73,9 +75,11 @@ async def count_of(api: ApiClient) -> int:
 
 
 @asynccontextmanager
-async def group_of_one(clock: ManualClock) -> AsyncIterator[tuple[ApiClient, dict[str, Any]]]:
+async def group_of_one(
+    clock: ManualClock, store: FaultyStore | None = None
+) -> AsyncIterator[tuple[ApiClient, dict[str, Any]]]:
     """A member that has been heard of at this instant."""
-    async with open_service(clock=clock) as api:
+    async with open_service(store, clock=clock) as api:
         _, refused = await post(api, "join", join_body(""))
         joining = asyncio.create_task(post(api, "join", join_body(refused["member_id"])))
         while not joining.done():
@@ -224,3 +228,27 @@ async def test_what_others_ask_on_its_connection_keeps_no_member_alive() -> None
         assert not api.service._waiting_requests._waiting
         turns._passing = 0
         assert (await deleting).status == 409
+
+
+async def test_a_heartbeat_that_waits_for_the_store_is_a_sign_of_life_though_the_timer_stands_before_it() -> None:
+    clock, store = ManualClock(), FaultyStore(MemoryStore())
+    async with group_of_one(clock, store) as (api, beat):
+        clock.move(4_000)
+        assert (await post(api, "heartbeat", beat))[0] == 200
+        clock.move(5_000)
+        store.append_gate.shut()
+        writing = asyncio.create_task(api.request("PUT", "/v1/groups/g/cooldown", {"cooldown_ms": 500}))
+        await until(lambda: bool(store.append_gate.waiting))
+        clock.move(1_000)  # the session's timer, which is early
+        beating = asyncio.create_task(post(api, "heartbeat", beat))
+        await until(lambda: waits_for(api) == 2)
+        clock.move(SESSION_MS - 100)  # the deadline that the timer would have been set to is over
+        store.append_gate.let_go()
+        await writing
+        await beating
+        assert await count_of(api) == 1
+
+
+def waits_for(api: ApiClient) -> int:
+    """How many calls wait in the group."""
+    return sum(len(executor._waiting) for shard in api.service._shards for executor in shard.executors.values())

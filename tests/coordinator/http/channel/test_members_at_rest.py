@@ -1,5 +1,6 @@
 """Members that say nothing: their channel keeps their sessions, and tells them when it does so no longer."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -7,9 +8,11 @@ from typing import Any
 import aiohttp
 import pytest
 
+from rallypoint.coordinator.storage.memory import MemoryStore
 from tests.coordinator.runtime.test_waiting_requests import SESSION_MS, count_of, group_of_one, post, until
 from tests.fakes.api_server import ApiClient
 from tests.fakes.channel_client import ChannelClient, beat_body, join_body, open_channel, sync_body
+from tests.fakes.faulty_store import FaultyStore
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.set_service import open_service
 
@@ -17,10 +20,12 @@ KEPT = {"channel_keeps_session": True}
 
 
 @asynccontextmanager
-async def at_rest(clock: ManualClock) -> AsyncIterator[tuple[ApiClient, ChannelClient, dict[str, Any]]]:
+async def at_rest(
+    clock: ManualClock, store: FaultyStore | None = None
+) -> AsyncIterator[tuple[ApiClient, ChannelClient, dict[str, Any]]]:
     """A member whose heartbeat on a channel has been answered just now."""
     async with (
-        group_of_one(clock) as (api, beat),
+        group_of_one(clock, store) as (api, beat),
         aiohttp.ClientSession() as http,
         open_channel(http, api.port) as client,
     ):
@@ -74,6 +79,26 @@ async def test_a_session_lasts_from_what_came_last_on_a_channel_that_has_ended(b
         else:
             connection.end_by_fault()
             await until(lambda: not len(api.service.connections))
+        clock.move(SESSION_MS - 50)
+        assert await count_of(api) == 1
+        clock.move(100)
+        assert await count_of(api) == 0
+
+
+async def test_what_comes_while_the_store_hangs_counts_though_the_timer_fired_before() -> None:
+    clock, store = ManualClock(), FaultyStore(MemoryStore())
+    async with at_rest(clock, store) as (api, client, beat):
+        clock.move(SESSION_MS - 1_000)
+        await say(api, client, beat, "ping")
+        store.append_gate.shut()
+        writing = asyncio.create_task(api.request("PUT", "/v1/groups/g/cooldown", {"cooldown_ms": 500}))
+        await until(lambda: bool(store.append_gate.waiting))
+        for _ in range(3):
+            clock.move(SESSION_MS // 2)
+            await say(api, client, beat, "ping")
+        store.append_gate.let_go()
+        await writing
+        assert await count_of(api) == 1
         clock.move(SESSION_MS - 50)
         assert await count_of(api) == 1
         clock.move(100)
