@@ -14,6 +14,7 @@ It is an instrument of tests: one broker, no TLS, no passwords.
 import argparse
 import asyncio
 import signal
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from struct import Struct, unpack_from
@@ -28,6 +29,7 @@ from tests.judges.headers import (
     APIS,
     MESSAGES,
     RequestHeader,
+    decode_header,
     decode_request,
     decode_response,
     encode_response,
@@ -95,9 +97,11 @@ class Door:
         connection = _Connection(self, reader, writer)
         try:
             await connection.serve()
-        except (OSError, EOFError, CodecError):
-            # As a broker does: whoever sends what is no request, or goes, is closed.
-            return
+        except CodecError as error:
+            # As a broker does: whoever sends what is no request is closed.
+            print(f"door: {error}", file=sys.stderr, flush=True)
+        except (OSError, EOFError):
+            return  # it goes
         finally:
             self._connections.discard(task)
             connection.close()
@@ -229,7 +233,7 @@ class _Connection:
             return unsupported_version(data)
         if not is_rewritten(key):
             return await self._pass_on(data, silent=wants_no_answer(data))
-        header, _ = decode_request(data)
+        header, _ = decode_header(data)
         answer = await self._pass_on(data, silent=False)
         assert answer is not None
         return self._door.rewrite(header, answer)

@@ -59,15 +59,24 @@ def read_key_and_version(data: bytes) -> tuple[int, int]:
     return key, version
 
 
-def decode_request(data: bytes) -> tuple[RequestHeader, dict[str, Any]]:
-    """A request with its header. CodecError for an API that is not in `APIS`, and for a version that it lacks."""
+def decode_header(data: bytes) -> tuple[RequestHeader, bytes]:
+    """A request's header, and the rest. CodecError for an API that is not in `APIS`, or a version that it lacks."""
     key, version = read_key_and_version(data)
     if key not in APIS:
         raise CodecError(f"no API {key} here")
     api = APIS[key]
+    if version not in api.request.versions:
+        raise CodecError(f"{api.request.name} has no version {version}")
     header, rest = decode_first(MESSAGES["RequestHeader"], request_header_version(api, version), data)
-    value = decode(api.request, version, rest)
-    return RequestHeader(key, version, header["correlation_id"], header["client_id"]), value
+    return RequestHeader(key, version, header["correlation_id"], header["client_id"]), rest
+
+
+def decode_request(data: bytes) -> tuple[RequestHeader, dict[str, Any]]:
+    """A request with its header. What comes after it is not looked at: nor does Kafka, and librdkafka sends more than
+    there is. CodecError as `decode_header`.
+    """
+    header, rest = decode_header(data)
+    return header, decode_first(APIS[header.api_key].request, header.api_version, rest)[0]
 
 
 def encode_request(header: RequestHeader, value: Mapping[str, Any]) -> bytes:
