@@ -44,6 +44,9 @@ class Keyspaces(Protocol):
     async def lose(self, keyspace: str) -> None:
         """Forget what was loaded."""
 
+    async def tell_doubt(self) -> None:
+        """The lease may have run out: another node may have what is loaded here, and members at rest do not know."""
+
 
 class ShardOwnership(Protocol):
     """Asked at every call, so the answer must be at hand."""

@@ -26,7 +26,7 @@ from rallypoint.coordinator.core.commands import (
     TopicsChanged,
 )
 from rallypoint.coordinator.core.decide import step
-from rallypoint.coordinator.core.effects import Failure, GroupAnswer, LargeDescription, Reply
+from rallypoint.coordinator.core.effects import Failure, GroupAnswer, GroupUnloaded, LargeDescription, Reply
 from rallypoint.coordinator.core.group import Group, State, check_exists
 from rallypoint.coordinator.core.group_order import BadCursor, GroupOrder
 from rallypoint.coordinator.core.records import NEVER_PAUSED, LayoutRecord, RunningTimeRecord
@@ -318,6 +318,18 @@ class Service:
             await self._registry.lose()
         else:
             self._shards[self._shard_numbers[keyspace]].lose()
+
+    async def tell_doubt(self) -> None:
+        """Have members at rest ask who coordinates their groups, of which another node may be the owner by now.
+
+        They are told as if the groups were unloaded. If the lease goes on after all, nothing has been.
+        """
+        for number, group_id in enumerate(self.connections.groups(), start=1):
+            shard = self._shards[self._shard_of(group_id)]
+            if shard.state is ShardState.ACTIVE and shard.why_not_current() is not None:
+                self.connections.event(GroupUnloaded(group_id))
+            if number % SLICE == 0:
+                await asyncio.sleep(0)
 
     async def drain(self) -> None:
         """Stop: refuse new calls, answer those that wait, finish the appends under way, give everything up."""

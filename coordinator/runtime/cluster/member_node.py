@@ -52,6 +52,8 @@ PLACEMENT = "placement"
 CHANGES_TRIED_MAX = 10
 """How often a change of the placement is tried while other nodes change it, too."""
 CHANGED_WAIT_MS = 100
+LEASE_LOOKED_AT_MS = 500
+"""How soon it is noticed that the lease may have run out. Members at rest hear nothing before."""
 DRAINED_WITHIN_MS = 3_000
 OPENING_MAX_MS = 5_000
 """How long a node waits at its start for every shard to have an owner."""
@@ -196,6 +198,7 @@ class MemberNode:
     async def start(self, keyspaces: Keyspaces) -> None:
         """Let the others see this node, and begin to take what is its own."""
         self._service = keyspaces
+        self._begin_watching_lease()
         await self._announce()
         self._begin_following()
 
@@ -287,6 +290,23 @@ class MemberNode:
         task = begin(work, on_fault)
         self._tasks[task] = None  # in the order in which they began, so that they end in it
         task.add_done_callback(lambda _: self._tasks.pop(task, None))
+
+    # --- the lease ---------------------------------------------------------------------------------------------------
+
+    def _begin_watching_lease(self) -> None:
+        if not self._is_closed:
+            self._begin(self._watch_lease(), lambda: self._later(self._begin_watching_lease))
+
+    async def _watch_lease(self) -> None:
+        """Whoever calls is told when the lease may be over. Members at rest do not call."""
+        assert self._service is not None
+        has_told = False
+        while True:
+            may_tell = self.may_tell
+            if not may_tell and not has_told:
+                await self._service.tell_doubt()
+            has_told = not may_tell
+            await sleep(self._clock, LEASE_LOOKED_AT_MS)
 
     # --- what is stored about the cluster ----------------------------------------------------------------------------
 

@@ -123,6 +123,10 @@ class ConnectionRegistry:
         """Groups of which some member is carried."""
         return len(self._groups)
 
+    def groups(self) -> tuple[str, ...]:
+        """The ids of those."""
+        return tuple(self._groups)
+
     def members_of(self, group_id: str) -> frozenset[str]:
         """The group's members that are carried."""
         return frozenset(self._groups.get(group_id, ()))

@@ -14,7 +14,7 @@ from rallypoint.coordinator.core.cluster.decide import (
     TURN_MS,
 )
 from rallypoint.coordinator.core.effects import Failure, GroupUnloaded
-from rallypoint.coordinator.runtime.cluster.member_node import OPENING_MAX_MS
+from rallypoint.coordinator.runtime.cluster.member_node import LEASE_LOOKED_AT_MS, OPENING_MAX_MS
 from rallypoint.coordinator.runtime.contract import NodeAddress, NodeCapacity
 from rallypoint.coordinator.storage.cluster_codec import decode_announcement
 from rallypoint.coordinator.storage.contract import AppendDoubtful, Fenced, StoredDataInvalid, shard_keyspace
@@ -23,6 +23,7 @@ from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.group_hash import shard_of_group
+from tests.coordinator.runtime.test_connection_registry import Channel
 from tests.fakes.cluster_harness import SHARDS, Cluster, ClusterNode, beat
 from tests.fakes.manual_clock import settle
 from tests.fakes.service_harness import commit, join
@@ -469,6 +470,9 @@ class LoadingKeyspaces:
     async def lose(self, keyspace: str) -> None:
         raise AssertionError("nobody else takes it")
 
+    async def tell_doubt(self) -> None:
+        raise AssertionError("its lease holds")
+
 
 async def test_a_step_that_meets_a_fault_is_tried_again_after_a_wait(cluster: Cluster) -> None:
     node = ClusterNode(cluster, "n1", None, 0)
@@ -508,6 +512,9 @@ class FaultyKeyspaces:
 
     async def lose(self, keyspace: str) -> None:
         raise AssertionError("it has nothing")
+
+    async def tell_doubt(self) -> None:
+        """It has no members."""
 
 
 @pytest.mark.parametrize("shards", [SHARDS - 4, SHARDS + 4])
@@ -647,6 +654,39 @@ async def test_without_a_lease_nothing_is_tried_to_be_taken(cluster: Cluster) ->
     assert keyspaces.tries == 1
     await node.member.close()
     await node.store.close()
+
+
+async def test_members_at_rest_hear_that_a_node_cannot_tell_any_more_whether_it_has_their_group(
+    cluster: Cluster,
+) -> None:
+    await cluster.start("n1", "n2")
+    away = cluster["n2"]
+    channels: dict[str, Channel] = {}
+    for node_id in ("n1", "n2"):
+        group_id = cluster.group_on(node_id)
+        member_id, generation_id = await cluster.form(group_id)
+        channel = channels[node_id] = Channel(len(channels), heard_at_ms=2 * cluster.clock.now_ms())
+        service = cluster[node_id].service
+        answer = service.ask(group_id, beat(member_id, generation_id), host="", connection=channel)
+        assert isinstance(answer, m.HeartbeatAnswer)
+        assert service.session_kept_ms(channel, group_id, member_id) is not None
+    group_id = cluster.group_on("n2")
+    away.store.is_cut = True
+    await cluster.clock.run(5_000)
+    assert channels["n2"].heard == [], "its lease goes on"
+    away.store.is_past_deadline = True
+    await cluster.clock.run(LEASE_LOOKED_AT_MS)
+    assert channels["n2"].heard == [GroupUnloaded(group_id)]
+    await cluster.clock.run(60_000)
+    assert channels["n2"].heard == [GroupUnloaded(group_id)], "it is said once"
+    assert not any(isinstance(event, GroupUnloaded) for event in away.watcher.events), "nothing is unloaded"
+    away.store.is_cut = away.store.is_past_deadline = False
+    await cluster.clock.run(5_000)
+    away.store.is_past_deadline = True
+    await cluster.clock.run(LEASE_LOOKED_AT_MS)
+    assert channels["n2"].heard == [GroupUnloaded(group_id)] * 2, "for each doubt"
+    assert channels["n1"].heard == []
+    away.store.is_past_deadline = False
 
 
 async def test_who_handed_a_shard_over_names_the_new_owner_before_it_has_read_of_it(cluster: Cluster) -> None:
