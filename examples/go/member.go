@@ -62,6 +62,7 @@ type Member struct {
 	generation, ending int
 	owned              Partitions // nil without an assignment
 	expiry             *time.Timer
+	askedUntil         time.Time // once it was dropped, why so is not asked again before
 
 	// Of the goroutine that runs:
 	interval time.Duration // between heartbeats, as the join's answer says
@@ -136,10 +137,25 @@ func (m *Member) hear(push Push) {
 	if push.Event == "drain" && s != nil && hasOther {
 		go m.lookElsewhere(url, s)
 	}
+	if push.Event == "dropped" && !m.mayAsk() {
+		return
+	}
 	select {
 	case m.wake <- struct{}{}:
 	default: // it is to look already
 	}
+}
+
+// mayAsk: the member has not asked for a while why it was dropped. If another process has the same member id, each
+// heartbeat of one has the other dropped.
+func (m *Member) mayAsk() bool {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	if time.Now().Before(m.askedUntil) {
+		return false
+	}
+	m.askedUntil = time.Now().Add(m.options.SessionTimeout / 3)
+	return true
 }
 
 func (m *Member) currentChannel() *channel {

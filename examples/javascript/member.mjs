@@ -34,6 +34,7 @@ export class GroupMember {
   #owned = null; // topic → partitions; null without an assignment
   #endingGeneration = -1; // the newest that is known to be over
   #heartbeatIntervalMs = 3_000; // what the join's answer says
+  #askedUntil = 0; // once it was dropped, why so is not asked again before
   #joinId = null; // names a join until it is answered, so that sending it again is harmless
   #attempt = 0; // counts the joins, so that the service knows one that comes late
   #joined = null; // the answer to a join that has no sync yet
@@ -153,6 +154,11 @@ export class GroupMember {
     if (push.event === "rebalance") this.#endingGeneration = Math.max(this.#endingGeneration, push.generation_id);
     if (push.event === "unloaded") this.#channel.close(); // the look-up before the next channel finds the node
     if (push.event === "drain" && this.#nodes.some((node) => node !== this.#url)) this.#lookElsewhere();
+    if (push.event === "dropped") {
+      // If another process has the same member id, each heartbeat of one has the other dropped.
+      if (Date.now() < this.#askedUntil) return;
+      this.#askedUntil = Date.now() + this.#heartbeatIntervalMs;
+    }
     this.#wake();
   }
 

@@ -26,6 +26,7 @@ class Notifications:
         self._leaving = leaving
         self._joining = joining
         self._has_warned_of_http = False
+        self._next_ask_ms = 0
 
     # --- heartbeats --------------------------------------------------------------------------------------------------
 
@@ -77,10 +78,18 @@ class Notifications:
             self._joining.rejoin("the group rebalances", now_ms, draw)
 
     def dropped(self, member_id: str, now_ms: int) -> None:
-        """A channel carries a member no longer. If it is this one, its group knows why."""
-        if member_id == self._context.member_id:
-            self._context.kept_by = None
+        """A channel carries a member no longer. If it is this one, its group knows why: ask at once, but where it
+        happens again within an interval, wait until that is over. If another process has the same member id, each
+        heartbeat of one takes the member from the other's channel, and they would go on as fast as the line is.
+        """
+        if member_id != self._context.member_id:
+            return
+        self._context.kept_by = None
+        if now_ms >= self._next_ask_ms:
+            self._next_ask_ms = now_ms + self._heartbeats.interval_ms
             self._heartbeats.ask(now_ms)
+        elif self._heartbeats.keep_alive and not self._context.fenced:
+            self._heartbeats.plan(self._next_ask_ms, now_ms)
 
     def channel_silent(self, url: str, now_ms: int) -> None:
         """The node that keeps the session does not answer a ping: ask it, which finds the coordinator if it moved."""

@@ -147,6 +147,27 @@ def test_who_is_out_of_the_group_learns_so_and_comes_again() -> None:
     assert harness.body("join").member_id == ""
 
 
+def test_two_that_take_the_same_member_id_do_not_answer_each_other_as_fast_as_they_can() -> None:
+    harness = at_rest()
+    for _ in range(100):
+        if "heartbeat" in harness.open:
+            harness.answer("heartbeat", KEPT)
+        harness.feed(ev.MemberDropped("m-1"))
+        harness.wait(100)
+    assert 3 <= len(harness.bodies("heartbeat")) <= 8, "in ten seconds, of three for each heartbeat"
+
+
+def test_who_is_dropped_again_at_once_learns_why_at_the_next_heartbeat() -> None:
+    harness = at_rest()
+    harness.feed(ev.MemberDropped("m-1"))
+    harness.answer("heartbeat", KEPT)
+    harness.feed(ev.MemberDropped("m-1"))
+    assert "heartbeat" not in harness.open
+    harness.wait(3_000)
+    harness.answer("heartbeat", refused(ErrorCode.UNKNOWN_MEMBER_ID))
+    assert harness.state() is State.JOINING
+
+
 def test_who_is_fenced_learns_so_and_stops() -> None:
     harness = at_rest(MembershipHarness(group_instance_id="i"))
     harness.feed(ev.MemberDropped("m-1"))
