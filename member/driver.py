@@ -303,10 +303,11 @@ class Driver:
             self._cut_callbacks()
         else:
             self._wanted.put_nowait(None)
+        await self._wait_for_cancelled(running)
+        # Before the callbacks have ended, which may take hours: a channel is not to keep the session for as long.
+        await self._transport.close(self._machine.carried_member_id)
         if self._callbacks is not None:
             await self._callbacks_end(self._callbacks)
-        await self._wait_for_cancelled(running)
-        await self._transport.close(self._machine.kept_member_id)
         self.finished.set()
 
     def _cut_callbacks(self) -> None:

@@ -38,7 +38,7 @@ class MemberContext:
     """`assigning`: the answer to the join by which this member leads, while it makes the assignment. `fenced`: the
     group has gone on without the member while `on_revoked` runs. `ending`: how the member will end, once that is asked
     for. `rejoin_by_ms`: until when the group waits for its next join, as far as it has said so. `kept_by`: the node
-    that keeps the session as long as the channel with it is well, if one does.
+    that keeps the session as long as the channel with it is well, if one does. `has_left`: a leave was answered.
     """
 
     def __init__(self, options: MemberOptions, *, cooperative: bool) -> None:
@@ -55,6 +55,7 @@ class MemberContext:
         self.fenced = False
         self.rejoin_by_ms: int | None = None
         self.kept_by: str | None = None
+        self.has_left = False
 
     def note_rejoin_within(self, rejoin_within_ms: int | None, now_ms: int) -> None:
         """The group rebalances, and waits so long for this member at most; None if it has not said."""

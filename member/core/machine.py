@@ -30,7 +30,7 @@ from rallypoint.member.core.joining import Joining
 from rallypoint.member.core.leaving import Leaving
 from rallypoint.member.core.long_waits import LONG_WAIT, LongWaits
 from rallypoint.member.core.notifications import Notifications
-from rallypoint.member.core.outcomes import Refused
+from rallypoint.member.core.outcomes import Answered, Refused
 from rallypoint.member.core.ownership import Ownership, is_cooperative
 from rallypoint.member.core.states import ENDED, State
 from rallypoint.member.errors import CallbackFailed, FatalError, InsecureCoordinator, fatal_error
@@ -65,9 +65,12 @@ class Membership:
         return self._context.member_id
 
     @property
-    def kept_member_id(self) -> str:
-        """The id of a member whose session a channel keeps, as far as is known; empty where none does."""
-        return "" if self._context.kept_by is None else self.member_id
+    def carried_member_id(self) -> str:
+        """The id of a member whose session a channel may keep: its group has it, as far as is known; empty where not.
+
+        Who keeps it is not known for sure: it may have called since it was told last, and the answer is on its way.
+        """
+        return "" if self._context.has_left else self.member_id
 
     @property
     def generation_id(self) -> int:
@@ -205,7 +208,7 @@ class Membership:
         elif settled.slot == HEARTBEAT:
             self._notifications.heartbeat_ended(settled, now_ms, draw)
         elif settled.intent.operation is LEAVE:
-            self._context.kept_by = None
+            self._context.has_left = isinstance(settled.outcome, Answered)
             self._leaving.end(State.LEFT, "left the group")
         elif self.state is State.LEAVING:
             self._leaving.blind_join_ended(settled, now_ms)

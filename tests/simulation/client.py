@@ -235,8 +235,8 @@ class Client:
                 pass
             case act.Done():
                 self._tickets.clear()
-                if self.link is not None and self.machine.kept_member_id:
-                    self.link.drop(self.group_id, self.machine.kept_member_id)
+                if self.link is not None and self.machine.carried_member_id:
+                    self.link.drop(self.group_id, self.machine.carried_member_id)
 
     def _send(self, send: act.Send) -> None:
         def ended(outcome: Outcome) -> None:

@@ -354,9 +354,9 @@ async def test_a_line_that_is_dead_is_found_out_by_pings(fake: FakeCoordinator) 
             await until(lambda: len(fake.bodies("heartbeat")) == 2)
             assert (proxy.upgrade_count, member.state) == (2, State.STABLE)
             await until(lambda: proxy.frozen_ends != [])
-        assert proxy.frozen_ends == [2], (
-            "the end of the silent line came late, so that it is not taken for the member's"
-        )
+            assert proxy.frozen_ends == [2], (
+                "the end of the silent line came late, so that it is not taken for the member's"
+            )
 
 
 async def test_a_silent_line_is_not_kept_by_a_member_that_closes_before_it_has_another(fake: FakeCoordinator) -> None:

@@ -173,7 +173,6 @@ def test_who_is_fenced_learns_so_and_stops() -> None:
     harness.feed(ev.MemberDropped("m-1"))
     harness.answer("heartbeat", refused(ErrorCode.FENCED_INSTANCE_ID))
     assert harness.state() is State.FAILED
-    assert harness.machine.kept_member_id == ""
 
 
 def test_a_redirect_of_another_call_makes_it_speak_at_the_new_place() -> None:
@@ -221,13 +220,13 @@ def test_a_cooperative_one_that_joins_lives_by_its_joins_answers() -> None:
 def test_whether_its_channel_may_keep_it_is_known_at_its_end(leaves: bool) -> None:
     """So that a channel that goes on for others is told not to."""
     harness = at_rest()
-    assert harness.machine.kept_member_id == "m-1"
+    assert harness.machine.carried_member_id == "m-1"
     harness.feed(ev.LeaveRequested("done", stay=not leaves))
     harness.callback_ended()
     if leaves:
         harness.answer("leave", Answered(m.LeaveAnswer(members=())))
     assert harness.state() is State.LEFT
-    assert harness.machine.kept_member_id == ("" if leaves else "m-1")
+    assert harness.machine.carried_member_id == ("" if leaves else "m-1")
 
 
 def test_of_a_leave_that_nobody_answers_it_is_not_known_whether_the_group_has_it() -> None:
@@ -236,10 +235,21 @@ def test_of_a_leave_that_nobody_answers_it_is_not_known_whether_the_group_has_it
     harness.callback_ended()
     harness.answer("leave", GONE)
     harness.wait(60_000)
-    assert (harness.state(), harness.machine.kept_member_id) == (State.LEFT, "m-1")
+    assert (harness.state(), harness.machine.carried_member_id) == (State.LEFT, "m-1")
 
 
-def test_an_id_that_is_given_up_is_kept_by_nobody() -> None:
+def test_an_id_that_is_given_up_is_carried_by_nobody() -> None:
     harness = at_rest()
-    harness.wait(SESSION_MS)
-    assert harness.machine.kept_member_id == ""
+    harness.feed(ev.MemberDropped("m-1"))
+    harness.answer("heartbeat", refused(ErrorCode.UNKNOWN_MEMBER_ID))
+    assert harness.machine.carried_member_id == ""
+
+
+@pytest.mark.parametrize("event", [ev.GroupUnloaded(NODE), ev.MemberDropped("m-1"), ev.RebalanceBegan(1)])
+def test_who_ends_while_nobody_has_said_that_its_channel_keeps_it_may_be_carried_all_the_same(event: Event) -> None:
+    """Its last call may be on its way."""
+    harness = at_rest()
+    harness.feed(event)
+    harness.callback_ended()
+    harness.feed(ev.CloseRequested())
+    assert (harness.state(), harness.machine.carried_member_id) == (State.LEFT, "m-1")
