@@ -55,14 +55,17 @@ def run_kafka_python(bootstrap: str, group: str, topic: str, strategy: str) -> N
             say_assigned({one.partition for one in consumer.assignment()} | {one.partition for one in assigned})
 
     consumer.subscribe([topic], listener=Listener())
+    uncommitted = False
     try:
         while True:
             records = [one for some in consumer.poll(timeout_ms=POLL_MS).values() for one in some]
             for record in records:
                 say_record(record.partition, record.offset, record.value)
-            if records:
+            uncommitted |= bool(records)
+            if uncommitted:
                 try:
                     consumer.commit()
+                    uncommitted = False
                 except KafkaError as error:
                     print(repr(error), file=sys.stderr, flush=True)
     finally:
@@ -88,6 +91,7 @@ def run_librdkafka(bootstrap: str, group: str, topic: str, strategy: str) -> Non
         say_assigned(held)
 
     consumer.subscribe([topic], on_assign=assigned, on_revoke=revoked, on_lost=revoked)
+    uncommitted = False
     try:
         while True:
             records: list[Any] = consumer.consume(RECORDS, POLL_MS / 1000)
@@ -96,9 +100,11 @@ def run_librdkafka(bootstrap: str, group: str, topic: str, strategy: str) -> Non
                     say_record(record.partition(), record.offset(), record.value())
                 else:
                     print(record.error(), file=sys.stderr, flush=True)
-            if records:
+            uncommitted |= bool(records)
+            if uncommitted:
                 try:
                     consumer.commit(asynchronous=False)
+                    uncommitted = False
                 except KafkaException as error:
                     print(error, file=sys.stderr, flush=True)
     finally:
@@ -125,14 +131,17 @@ async def run_aiokafka(bootstrap: str, group: str, topic: str, strategy: str) ->
             say_assigned(one.partition for one in assigned)
 
     async def read() -> None:
+        uncommitted = False
         while True:
             found = await consumer.getmany(timeout_ms=POLL_MS, max_records=RECORDS)
             records = [one for some in found.values() for one in some]
             for record in records:
                 say_record(record.partition, record.offset, record.value)
-            if records:
+            uncommitted |= bool(records)
+            if uncommitted:
                 try:
                     await consumer.commit()
+                    uncommitted = False
                 except KafkaError as error:
                     print(repr(error), file=sys.stderr, flush=True)
 
