@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from rallypoint.protocol import operations
 from rallypoint.protocol.errors import ErrorCode
-from tests.judges.group_service import Answer, GroupService, code_for_clients
+from tests.judges.group_service import Answer, GroupService, ServiceGoneError, code_for_clients
 from tests.judges.opaque_bytes import assignment_bytes, json_of_bytes, subscription_bytes
 
 Value = dict[str, Any]
@@ -309,7 +309,11 @@ def _deleted(offsets: Mapping[str, Any], topic: Mapping[str, Any]) -> Value:
 async def look_up_coordinators(service: GroupService, group_ids: Iterable[str]) -> Mapping[str, int]:
     """The code of each group's look-up: which node coordinates it is the door's own address to a Kafka client."""
     named = list(group_ids)
-    answer = await service.call(operations.COORDINATOR, parameters=[("group_id", one) for one in named])
+    try:
+        answer = await service.call(operations.COORDINATOR, parameters=[("group_id", one) for one in named])
+    except ServiceGoneError:
+        # What a broker says of a coordinator on another one that is gone.
+        return dict.fromkeys(named, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if answer.error_code:
         return dict.fromkeys(named, answer.error_code)
     return {one["group_id"]: one["error_code"] for one in answer.body["coordinators"]}

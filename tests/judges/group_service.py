@@ -1,7 +1,6 @@
 """The service as the door sees it: its public HTTP API, call by call.
 
-A call that the service parks is repeated until it is answered, as the API's rules say. Whatever goes wrong on the way
-is an answer with Kafka's code, for a Kafka client expects one.
+A call that the service parks is repeated until it is answered, as the API's rules say.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,6 +32,10 @@ def code_for_clients(error_code: int) -> int:
     return error_code
 
 
+class ServiceGoneError(ConnectionError):
+    """The service is not there, or went away: a coordinator that is gone closes its clients' connections."""
+
+
 class GroupService:
     """A client of the API that does what a Kafka client cannot do: wait by asking again.
 
@@ -58,7 +61,7 @@ class GroupService:
         parameters: Parameters = (),
         **ids: str,
     ) -> Answer:
-        """Ask once, and again as long as the service answers that nothing has happened yet."""
+        """Ask once, and again while the service answers that nothing has happened yet. Errors: ServiceGoneError."""
         asked = dict(body) if body is not None else None
         if operation.waits and asked is not None:
             asked["max_wait_ms"] = MAX_WAIT_MS
@@ -77,9 +80,8 @@ class GroupService:
         try:
             async with self._session.request(operation.method, url, json=body, allow_redirects=False) as answer:
                 return answer.status, await answer.json(content_type=None)
-        except (aiohttp.ClientError, TimeoutError, ValueError):
-            # The service is not there, or went away: what a broker's neighbour says of a coordinator that is gone.
-            return UNAVAILABLE, {"error_code": ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            raise ServiceGoneError(str(error)) from error
 
 
-OK, WAITING, UNAVAILABLE = 200, 202, 503
+OK, WAITING = 200, 202

@@ -98,9 +98,9 @@ def run_librdkafka(bootstrap: str, group: str, topic: str, strategy: str) -> Non
             for record in records:
                 if record.error() is None:
                     say_record(record.partition(), record.offset(), record.value())
+                    uncommitted = True
                 else:
                     print(record.error(), file=sys.stderr, flush=True)
-            uncommitted |= bool(records)
             if uncommitted:
                 try:
                     consumer.commit(asynchronous=False)
