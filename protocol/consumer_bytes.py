@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from rallypoint.protocol.messages import ConsumerAssignment, ConsumerSubscription
 from rallypoint.protocol.opaque import OpaqueJson
-from rallypoint.protocol.opaque_bytes import bytes_of
+from rallypoint.protocol.opaque_bytes import bytes_in, bytes_of
 
 Element = TypeVar("Element")
 
@@ -23,7 +23,7 @@ _INT16, _INT32 = Struct(">h"), Struct(">i")
 
 def read_subscription(metadata: OpaqueJson) -> ConsumerSubscription:
     """The subscription of a consumer. Errors: ValueError, pydantic's or of bytes, where it is none."""
-    data = _bytes_in(metadata)
+    data = bytes_in(metadata)
     if data is None:
         return ConsumerSubscription.model_validate_json(metadata.text)
     reader = _Reader(data)
@@ -43,7 +43,7 @@ def read_assignment(assignment: OpaqueJson) -> ConsumerAssignment:
 
     Errors: ValueError, pydantic's or of bytes, where it is none.
     """
-    data = _bytes_in(assignment)
+    data = bytes_in(assignment)
     if data is None:
         return ConsumerAssignment.model_validate_json(assignment.text)
     if not data:
@@ -66,10 +66,6 @@ def partitions_of_bytes(value: JsonValue) -> dict[str, list[int]] | None:
     reader = _Reader(data)
     reader.version()
     return reader.partitions()
-
-
-def _bytes_in(value: OpaqueJson) -> bytes | None:
-    return bytes_of(value.value) if value.text.startswith('{"base64":') else None
 
 
 class _Reader:

@@ -17,12 +17,17 @@ _BEGIN = '{"base64":'
 """Of the canonical text; an object with more keys may begin so, too."""
 
 
+def stands_for_bytes(value: JsonValue) -> bool:
+    """Whether it is in the form of bytes. Its text may be none that decodes."""
+    return isinstance(value, dict) and value.keys() == {"base64"}
+
+
 def bytes_of(value: JsonValue) -> bytes | None:
     """The bytes that the value stands for; None for any other value.
 
     Errors: ValueError where `base64` is no text in the alphabet of RFC 4648 with its padding.
     """
-    if not isinstance(value, dict) or value.keys() != {"base64"}:
+    if not isinstance(value, dict) or not stands_for_bytes(value):
         return None
     text = value["base64"]
     if not isinstance(text, str):
@@ -33,12 +38,16 @@ def bytes_of(value: JsonValue) -> bytes | None:
         raise ValueError(str(error)) from error
 
 
+def bytes_in(value: OpaqueJson) -> bytes | None:
+    """As `bytes_of`, of a value whose text is not parsed unless it may stand for bytes."""
+    return bytes_of(value.value) if value.text.startswith(_BEGIN) else None
+
+
 def _check(value: OpaqueJson) -> OpaqueJson:
-    if value.text.startswith(_BEGIN):
-        try:
-            bytes_of(value.value)
-        except ValueError as error:
-            raise PydanticCustomError("base64", "base64 does not decode: {reason}", {"reason": str(error)}) from error
+    try:
+        bytes_in(value)
+    except ValueError as error:
+        raise PydanticCustomError("base64", "base64 does not decode: {reason}", {"reason": str(error)}) from error
     return value
 
 

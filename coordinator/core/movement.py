@@ -140,7 +140,10 @@ def _all_partitions(values: list[JsonValue]) -> list[dict[str, list[int]]] | Non
     found = [value.get("partitions", _NOTHING) if value else _NOTHING for value in cast(list[_Object], values)]
     if any(part is _NOTHING for part in found):
         try:
-            of_bytes = [partitions_of_bytes(value) for value in values]
+            of_bytes = [
+                partitions_of_bytes(value) if part is _NOTHING else None
+                for value, part in zip(values, found, strict=True)
+            ]
         except ValueError:
             return None
         found = [part if read is None else cast(_Object, read) for part, read in zip(found, of_bytes, strict=True)]

@@ -1,9 +1,8 @@
 """What a consumer subscribes to, read from the metadata of its join. The rest of a group's metadata is opaque."""
 
-from pydantic import JsonValue
-
 from rallypoint.protocol.consumer_bytes import read_subscription
 from rallypoint.protocol.opaque import OpaqueJson
+from rallypoint.protocol.opaque_bytes import stands_for_bytes
 
 CONSUMER = "consumer"
 """The protocol type whose subscriptions the coordinator reads."""
@@ -34,8 +33,4 @@ def wants_the_same(protocol_type: str | None, before: OpaqueJson, after: OpaqueJ
         return True
     if (frozenset(old.topics), old.rack_id) != (frozenset(new.topics), new.rack_id):
         return False
-    return old.user_data == new.user_data or _is_bytes(old.user_data) or _is_bytes(new.user_data)
-
-
-def _is_bytes(user_data: JsonValue) -> bool:
-    return isinstance(user_data, dict) and user_data.keys() == {"base64"}
+    return old.user_data == new.user_data or stands_for_bytes(old.user_data) or stands_for_bytes(new.user_data)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.real.maven import FetchError, fetch_dependencies
+from tests.real.maven import FetchError, fetch_dependencies, require_java_and_maven
 from tests.real.parts import (
     CACHE,
     alone_in,
@@ -28,7 +28,6 @@ from tests.real.parts import (
     free_port,
     last_lines,
     require,
-    require_program,
     stop_process,
 )
 
@@ -270,10 +269,7 @@ def create_topic(bootstrap_servers: str, topic: str, partitions: int, config: Ma
 
 def require_jars() -> tuple[Path, Path]:
     """The home of Java and the broker's jars; skips the test that asks where they cannot be had."""
-    home = find_java_home()
-    require(home, "Java 17 or later", "sudo apt-get install openjdk-17-jre-headless")
-    assert home is not None
-    maven = require_program("mvn", "sudo apt-get install maven")
+    home, maven = require_java_and_maven()
     try:
         jars = fetch_jars(home, maven)
     except FetchError as error:

@@ -14,8 +14,9 @@ import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.real.go import GO_CACHE, go_environment
 from tests.real.kafka import KAFKA_VERSION
-from tests.real.maven import FetchError, fetch_dependencies
+from tests.real.maven import FetchError, fetch_dependencies, require_java_and_maven
 from tests.real.parts import CACHE, ROOT, alone_in, find_java_home, require, require_program
 
 HOME = CACHE / "kafka-clients"
@@ -100,16 +101,9 @@ def fetch_kafka_python_tests() -> Path:
 
 def build_franz(go: Path) -> tuple[Path, Path]:
     """The program of tests/judges/franz, and the tests of franz-go's own client. Errors: BuildError."""
-    environment = {
-        **os.environ,
-        "GOMODCACHE": str(CACHE / "go" / "modules"),
-        "GOCACHE": str(CACHE / "go" / "build"),
-        # Modules are unpacked read-only unless Go is told otherwise, and `make clean` could not remove them.
-        "GOFLAGS": f"{os.environ.get('GOFLAGS', '')} -modcacherw -buildvcs=false".strip(),
-        "CGO_ENABLED": "0",
-    }
+    environment = go_environment()
     member, tests = HOME / "franz", HOME / "franz-tests"
-    with alone_in(CACHE / "go"):
+    with alone_in(GO_CACHE):
         HOME.mkdir(parents=True, exist_ok=True)
         _run([go, "build", "-o", member, "."], FRANZ, environment)
         _run([go, "test", "-c", "-o", tests, f"{FRANZ_GO}/pkg/kgo"], FRANZ, environment)
@@ -161,10 +155,7 @@ def require_franz() -> tuple[Path, Path]:
 
 def require_java() -> tuple[Path, Path]:
     """The home of Java and `fetch_java`, or skip."""
-    home = find_java_home()
-    require(home, "Java 17 or later", "sudo apt-get install openjdk-17-jre-headless")
-    assert home is not None
-    maven = require_program("mvn", "sudo apt-get install maven")
+    home, maven = require_java_and_maven()
     try:
         return home, fetch_java(home, maven)
     except FetchError as error:

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests.real.parts import alone_in
+from tests.real.parts import alone_in, find_java_home, require, require_program
 
 FETCH_SECONDS = 280.0
 
@@ -47,3 +47,11 @@ def _fetch(home: Path, pom: str, java_home: Path, maven: Path) -> Path:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return jars
+
+
+def require_java_and_maven() -> tuple[Path, Path]:
+    """Java's home, and the program; skips the test that asks where one is missing."""
+    home = find_java_home()
+    require(home, "Java 17 or later", "sudo apt-get install openjdk-17-jre-headless")
+    assert home is not None
+    return home, require_program("mvn", "sudo apt-get install maven")

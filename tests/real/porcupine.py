@@ -4,7 +4,6 @@
 """
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -13,7 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.cluster_faults.histories import History
-from tests.real.parts import CACHE, ROOT, alone_in
+from tests.real.go import GO_CACHE, go_environment
+from tests.real.parts import ROOT, alone_in
 
 SOURCE = ROOT / "tests" / "cluster_faults" / "porcupine"
 BUILD_SECONDS = 240.0
@@ -35,16 +35,9 @@ def find_porcupine() -> Path | None:
     if go is None:
         print("there is no Go to build porcupine with", file=sys.stderr)
         return None
-    program = CACHE / "go" / "porcupine"
-    environment = {
-        **os.environ,
-        "GOMODCACHE": str(CACHE / "go" / "modules"),
-        "GOCACHE": str(CACHE / "go" / "build"),
-        # Modules are unpacked read-only unless Go is told otherwise, and `make clean` could not remove them.
-        "GOFLAGS": f"{os.environ.get('GOFLAGS', '')} -modcacherw -buildvcs=false".strip(),
-        "CGO_ENABLED": "0",
-    }
-    with alone_in(CACHE / "go"):
+    program = GO_CACHE / "porcupine"
+    environment = go_environment()
+    with alone_in(GO_CACHE):
         done = subprocess.run(
             [go, "build", "-o", program, "."],
             cwd=SOURCE,
