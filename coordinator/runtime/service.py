@@ -182,7 +182,7 @@ class Service:
             waiting_requests=self._waiting_requests,
             connections=self.connections,
             rules=rules,
-            shard_of=lambda group_id: shard_of_group(group_id, shards),
+            shard_of=self._shard_of,
             is_store_newer=lambda: self._is_store_newer,
             is_shared=ownership.is_shared,
             on_moved=ownership.wake,
@@ -322,11 +322,12 @@ class Service:
     async def tell_doubt(self) -> None:
         """Have members at rest ask who coordinates their groups, of which another node may be the owner by now.
 
-        They are told as if the groups were unloaded. If the lease goes on after all, nothing has been.
+        They are told as if the groups were unloaded. If the lease goes on after all, nothing has been. Also where a
+        hand-over is under way, which may wait for the store for as long as the node is cut off.
         """
         for number, group_id in enumerate(self.connections.groups(), start=1):
             shard = self._shards[self._shard_of(group_id)]
-            if shard.state is ShardState.ACTIVE and shard.why_not_current() is not None:
+            if shard.why_not_current() is not None:
                 self.connections.event(GroupUnloaded(group_id))
             if number % SLICE == 0:
                 await asyncio.sleep(0)

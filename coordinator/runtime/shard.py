@@ -164,6 +164,7 @@ class Shard:
             finally:
                 # Not before: whoever hears it asks, and is to find the other node, or this one that loads it again.
                 each(groups, lambda group_id: self.observe(GroupUnloaded(group_id)))
+                self._forget_members()
 
     def lose(self) -> None:
         """Another node owns the keyspace, or the lease that kept it is gone: also of one that waits to load again."""
@@ -306,6 +307,7 @@ class Shard:
                 if self._deps.is_shared and isinstance(error, KeyspaceHeld | Fenced):
                     logger.info("shard %d is not taken: %s", self.number, error)
                     self.state = ShardState.ABSENT
+                    self._forget_members()
                     await self._release()
                     self._tried.set()
                     self._deps.on_moved()
@@ -398,6 +400,14 @@ class Shard:
         self.passed_over.clear()
         self._is_listed = False
 
+    def _forget_members(self) -> None:
+        """The shard is another node's, perhaps. If it comes back, its members have called elsewhere meanwhile: who does
+        not call here again is carried by no connection here, and has lost none.
+        """
+        self._lost.clear()
+        connections = self._deps.connections
+        connections.forget([group_id for group_id in connections.groups() if self._is_here(group_id)])
+
     # --- losing it ---------------------------------------------------------------------------------------------------
 
     def _lose(self, error: StorageError) -> None:
@@ -421,6 +431,7 @@ class Shard:
             self._opening.cancel()
         if self._deps.is_shared and isinstance(error, Fenced):
             self.state = ShardState.ABSENT
+            self._forget_members()
             self._writer = self._keyspace = None
             self._deps.on_moved()
             return

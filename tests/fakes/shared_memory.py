@@ -80,6 +80,9 @@ class SharedMemoryStore:
         self.answering = asyncio.Event()
         """Not set: an acquisition is carried out, and its answer waits."""
         self.answering.set()
+        self.handing_over = asyncio.Event()
+        """Not set: a hand-over waits for the store."""
+        self.handing_over.set()
         self._value: bytes | None = None
         self._lease = contents.leases.setdefault(node_id, 0)
 
@@ -222,6 +225,7 @@ class SharedMemoryKeyspace:
         self._store.contents.change()
 
     async def hand_over(self, node_id: str) -> None:
+        await self._store.handing_over.wait()
         self._check()
         if node_id not in self._store.contents.nodes:
             raise NodeUnavailable(f"node {node_id!r} is not there")

@@ -7,7 +7,7 @@ member's connection, and only after a call of the member has counted: ids that a
 
 A member at rest on a channel says nothing, and relies on being told: of what happens to its group, and that the channel
 carries it no longer (`MemberDropped`). So whatever takes a member from a connection tells the connection, unless the
-member itself has just said on it that it goes.
+member itself has just said on it that it goes, or its whole group has gone to another node, which is said of the group.
 
 The service may read what a client sent on an abandoned connection long after what it sends on the next one, and only
 then see the end of the old one. So the registry also remembers the newer connection of a member that an older channel
@@ -15,7 +15,7 @@ carries again. The member returns to the newer one when the older one ends.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple, Protocol
 
@@ -233,6 +233,14 @@ class ConnectionRegistry:
         del members[member_id]
         if not members:
             del self._groups[group_id]
+
+    def forget(self, group_ids: Iterable[str]) -> None:
+        """The groups are not on this node any more, and their connections have heard so. Who has not called again since
+        may be alive elsewhere, or dead: no connection speaks for it.
+        """
+        for group_id in group_ids:
+            for member_id, connection in tuple(self._groups.get(group_id, {}).items()):
+                self.drop(group_id, member_id, told=connection)
 
     def _uncarry(
         self, connection: MemberConnection, group_id: str, member_id: str, told: MemberConnection | None = None

@@ -689,6 +689,30 @@ async def test_members_at_rest_hear_that_a_node_cannot_tell_any_more_whether_it_
     away.store.is_past_deadline = False
 
 
+async def test_members_at_rest_hear_it_while_a_hand_over_waits_for_the_store(cluster: Cluster) -> None:
+    await cluster.start("n1", "n2")
+    group_id = cluster.group_on("n2")
+    member_id, generation_id = await cluster.form(group_id)
+    away, channel = cluster["n2"], Channel(1, heard_at_ms=2 * cluster.clock.now_ms())
+    answer = away.service.ask(group_id, beat(member_id, generation_id), host="", connection=channel)
+    assert isinstance(answer, m.HeartbeatAnswer)
+    away.store.handing_over.clear()
+    shard = shard_of_group(group_id, SHARDS)
+    assert isinstance(await cluster["n1"].member.move_shard(shard, "n1"), admin.ClusterShard)
+    await settle()
+    assert not isinstance(await away.ask(group_id, beat(member_id, generation_id)), m.HeartbeatAnswer), "it has begun"
+    away.store.is_cut = True
+    await cluster.clock.run(5_000)
+    assert channel.heard == [], "the shard is this node's as long as its lease goes on"
+    away.store.is_past_deadline = True
+    await cluster.clock.run(LEASE_LOOKED_AT_MS)
+    assert channel.heard == [GroupUnloaded(group_id)]
+    away.store.is_cut = away.store.is_past_deadline = False
+    away.store.handing_over.set()
+    await cluster.clock.run(1_000)
+    cluster.check_owned_once()
+
+
 async def test_who_handed_a_shard_over_names_the_new_owner_before_it_has_read_of_it(cluster: Cluster) -> None:
     """And answers no heartbeat: the new owner must hear it."""
     await cluster.start("n1", "n2")
