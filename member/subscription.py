@@ -15,6 +15,7 @@ from rallypoint.assignors.contract import Assignor, GroupSpec, MemberSubscriptio
 from rallypoint.protocol import consumer_bytes
 from rallypoint.protocol.messages import ConsumerAssignment, ConsumerSubscription, JoinedMember, SyncAssignment
 from rallypoint.protocol.opaque import EMPTY, OpaqueJson
+from rallypoint.protocol.opaque_bytes import is_in_bytes
 
 Racks = Sequence[Sequence[str]]
 """Of one topic: by partition the racks of its replicas, the leader's first. Empty or missing: not known."""
@@ -83,8 +84,8 @@ def assign_partitions(
     partitions_per_topic: Mapping[str, int],
     replica_racks: Mapping[str, Racks] = NO_RACKS,
 ) -> tuple[SyncAssignment, ...]:
-    """Run the assignor as leader; one entry for each member. `replica_racks`: as in `GroupSpec`. The leader's own entry
-    says which counts this was made for.
+    """Run the assignor as leader; one entry for each member, in bytes for one that told its metadata in bytes.
+    `replica_racks`: as in `GroupSpec`. The leader's own entry says which counts this was made for.
 
     Raises `assignors.validity.InvalidAssignment` if the assignor breaks its contract: nothing of such a result is
     ever submitted. Whatever the assignor itself raises passes through.
@@ -92,19 +93,28 @@ def assign_partitions(
     subscriptions = {member.member_id: subscription_of(member) for member in members}
     result = validity.run(assignor, GroupSpec(dict(partitions_per_topic), subscriptions, dict(replica_racks)))
     made_for = {topic: partitions_per_topic.get(topic, 0) for topic in sorted(topics_of(members))}
+    told = {member.member_id: member.metadata for member in members}
     return tuple(
         SyncAssignment(
             member_id=member_id,
-            assignment=OpaqueJson.of(
+            assignment=_in_the_form_of(
+                told[member_id],
                 ConsumerAssignment(
                     partitions=_by_topic(part),
                     user_data=result.user_data.get(member_id),
                     partition_counts=made_for if member_id == leader_id else None,
-                ).model_dump(mode="json", exclude_none=True)
+                ),
             ),
         )
         for member_id, part in result.assignment.items()
     )
+
+
+def _in_the_form_of(metadata: OpaqueJson, assignment: ConsumerAssignment) -> OpaqueJson:
+    """The assignment of a member with this metadata: who speaks bytes is answered in bytes."""
+    if is_in_bytes(metadata):
+        return consumer_bytes.write_assignment(assignment)
+    return OpaqueJson.of(assignment.model_dump(mode="json", exclude_none=True))
 
 
 class Given(NamedTuple):

@@ -2,11 +2,10 @@
 
 The bytes are Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment, versions 0 to 3: a version of two
 bytes, then the fields, big-endian. A later version is read as 3 is, and what comes after is not looked at, as Kafka
-does. Nothing here writes bytes: what a member says reaches the others as it is.
+does. Assignments alone are written here, by leaders, for members that speak bytes.
 """
 
-from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import TypeVar
 
@@ -14,7 +13,7 @@ from pydantic import JsonValue
 
 from rallypoint.protocol.messages import ConsumerAssignment, ConsumerSubscription
 from rallypoint.protocol.opaque import OpaqueJson
-from rallypoint.protocol.opaque_bytes import bytes_in, bytes_of
+from rallypoint.protocol.opaque_bytes import as_bytes, bytes_in, bytes_of
 
 Element = TypeVar("Element")
 
@@ -68,6 +67,34 @@ def partitions_of_bytes(value: JsonValue) -> dict[str, list[int]] | None:
     return reader.partitions()
 
 
+def write_assignment(assignment: ConsumerAssignment) -> OpaqueJson:
+    """The assignment as bytes, version 0: the fields of 1 to 3 are the same, and every client reads it.
+
+    User data that does not stand for bytes is its JSON text. `partition_counts` have no place in the bytes.
+    """
+    topics = (_text(topic) + _array(map(_INT32.pack, numbers)) for topic, numbers in assignment.partitions.items())
+    return OpaqueJson.of(as_bytes(_INT16.pack(0) + _array(topics) + _user_data(assignment.user_data)))
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    return _INT16.pack(len(data)) + data
+
+
+def _array(elements: Iterable[bytes]) -> bytes:
+    listed = list(elements)
+    return _INT32.pack(len(listed)) + b"".join(listed)
+
+
+def _user_data(value: JsonValue) -> bytes:
+    if value is None:
+        return _INT32.pack(-1)
+    data = bytes_of(value)
+    if data is None:
+        data = OpaqueJson.of(value).text.encode()
+    return _INT32.pack(len(data)) + data
+
+
 class _Reader:
     """Bytes from the first to the last; ValueError where there are too few."""
 
@@ -115,4 +142,4 @@ class _Reader:
     def user_data(self) -> JsonValue:
         """Bytes again, in the form that the API has for them; null where there are none."""
         length = self.integer(_INT32)
-        return None if length < 0 else {"base64": b64encode(self._take(length)).decode()}
+        return None if length < 0 else as_bytes(self._take(length))

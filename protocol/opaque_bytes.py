@@ -5,7 +5,7 @@ assignments through the API. What the bytes say is not looked at here.
 """
 
 import binascii
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from typing import Annotated
 
 from pydantic import AfterValidator, JsonValue
@@ -22,6 +22,11 @@ def stands_for_bytes(value: JsonValue) -> bool:
     return isinstance(value, dict) and value.keys() == {"base64"}
 
 
+def as_bytes(data: bytes) -> JsonValue:
+    """The value that stands for these bytes."""
+    return {"base64": b64encode(data).decode()}
+
+
 def bytes_of(value: JsonValue) -> bytes | None:
     """The bytes that the value stands for; None for any other value.
 
@@ -36,6 +41,11 @@ def bytes_of(value: JsonValue) -> bytes | None:
         return b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise ValueError(str(error)) from error
+
+
+def is_in_bytes(value: OpaqueJson) -> bool:
+    """As `stands_for_bytes`, of a value whose text is not parsed unless it may be in that form."""
+    return value.text.startswith(_BEGIN) and stands_for_bytes(value.value)
 
 
 def bytes_in(value: OpaqueJson) -> bytes | None:

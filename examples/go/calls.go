@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log"
@@ -235,19 +236,13 @@ func (m *Member) sync(ctx context.Context, joined *joinAnswer) (Partitions, erro
 	id, _ := m.Identity()
 	assignments := []any{}
 	if joined.Leader == id {
-		counts, err := m.partitionCounts(ctx)
-		if err != nil {
+		var err error
+		if assignments, err = m.assign(ctx, joined.Members); err != nil {
 			return nil, err
-		}
-		for memberID, partitions := range assignRange(joined.Members, counts) {
-			assignment := map[string]any{"partitions": partitions}
-			assignments = append(assignments, map[string]any{"member_id": memberID, "assignment": assignment})
 		}
 	}
 	var synced struct {
-		Assignment struct { // null where the leader forgot this member, which leaves it empty
-			Partitions Partitions `json:"partitions"`
-		} `json:"assignment"`
+		Assignment json.RawMessage `json:"assignment"`
 	}
 	err := m.call(ctx, "sync", map[string]any{
 		"generation_id": joined.GenerationID,
@@ -257,10 +252,37 @@ func (m *Member) sync(ctx context.Context, joined *joinAnswer) (Partitions, erro
 		"assignments":   assignments,
 		"max_wait_ms":   parkTime.Milliseconds(),
 	}, &synced, parkTime)
-	if synced.Assignment.Partitions == nil {
-		synced.Assignment.Partitions = Partitions{}
+	if err != nil {
+		return nil, err
 	}
-	return synced.Assignment.Partitions, err
+	partitions, err := readAssignment(synced.Assignment)
+	if err != nil {
+		return nil, fmt.Errorf("what the leader gave cannot be read: %w", err)
+	}
+	return partitions, nil
+}
+
+// assign gives what the leader says. Who cannot be read gets nothing, and stops nobody.
+func (m *Member) assign(ctx context.Context, members []Joined) ([]any, error) {
+	counts, err := m.partitionCounts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i, member := range members {
+		told, err := readSubscription(member.Metadata)
+		if err != nil {
+			log.Printf("%s gets nothing, for its metadata cannot be read: %v", member.MemberID, err)
+			continue
+		}
+		members[i].Topics = told.Topics
+	}
+	shares := assignRange(members, counts)
+	var assignments []any
+	for _, member := range members {
+		assignment := writeAssignment(member.Metadata, shares[member.MemberID])
+		assignments = append(assignments, map[string]any{"member_id": member.MemberID, "assignment": assignment})
+	}
+	return assignments, nil
 }
 
 func (m *Member) partitionCounts(ctx context.Context) (map[string]int, error) {

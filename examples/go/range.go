@@ -1,14 +1,16 @@
 package main
 
-import "sort"
+import (
+	"encoding/json"
+	"sort"
+)
 
 // Joined is a member as the leader is told of it.
 type Joined struct {
-	MemberID        string  `json:"member_id"`
-	GroupInstanceID *string `json:"group_instance_id"`
-	Metadata        struct {
-		Topics []string `json:"topics"`
-	} `json:"metadata"`
+	MemberID        string          `json:"member_id"`
+	GroupInstanceID *string         `json:"group_instance_id"`
+	Metadata        json.RawMessage `json:"metadata"`
+	Topics          []string        `json:"-"` // what the metadata says
 }
 
 // assignRange is Kafka's range: each topic by itself is cut into runs of neighbours, the first members get one more. A
@@ -20,7 +22,7 @@ func assignRange(members []Joined, counts map[string]int) map[string]Partitions 
 	assignments := map[string]Partitions{}
 	for _, member := range sorted {
 		assignments[member.MemberID] = Partitions{}
-		for _, topic := range member.Metadata.Topics {
+		for _, topic := range member.Topics {
 			takers[topic] = append(takers[topic], member.MemberID)
 		}
 	}

@@ -6,6 +6,7 @@ import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { assignRange } from "./range.mjs";
 import { Disconnected, Problem, Channel, get } from "./channel.mjs";
+import { readAssignment, readSubscription, writeAssignment } from "./consumer_bytes.mjs";
 
 const PARK_MS = 20_000; // how long a join or a sync may be held back before it is asked again
 const BACKOFF_MS = 100; // the pause before the second attempt to connect; it doubles, up to the next line
@@ -262,16 +263,26 @@ export class GroupMember {
 
   /** This member's partitions by topic. The leader sends the assignment of all. */
   async #sync({ generation_id, protocol_type, protocol_name, leader, members }) {
-    const assignments = leader === this.memberId ? assignRange(members, await this.#partitionCounts()) : {};
     const { assignment } = await this.#call("sync", {
       ...{ generation_id, protocol_type, protocol_name, member_id: this.memberId },
-      assignments: Object.entries(assignments).map(([member_id, partitions]) => ({
-        member_id,
-        assignment: { partitions },
-      })),
+      assignments: leader === this.memberId ? await this.#assign(members) : [],
       max_wait_ms: PARK_MS,
     });
-    return assignment?.partitions ?? {}; // null: the leader forgot this member
+    try {
+      return readAssignment(assignment);
+    } catch (error) {
+      throw new Error(`what the leader gave cannot be read: ${error.message}`);
+    }
+  }
+
+  /** What the leader says. Who cannot be read gets nothing, and stops nobody. */
+  async #assign(members) {
+    const readable = members.map((member) => ({ ...member, topics: topicsOf(member) }));
+    const shares = assignRange(readable, await this.#partitionCounts());
+    return members.map(({ member_id, metadata }) => ({
+      member_id,
+      assignment: writeAssignment(metadata, shares[member_id]),
+    }));
   }
 
   async #partitionCounts() {
@@ -336,6 +347,15 @@ function nodesIn(text) {
     if (!/^https?:\/\/[^/?#@]+[^?#@]*$/.test(url)) throw new Error(`coordinator: "${url}" is not a URL like http://127.0.0.1:8000`);
   }
   return urls;
+}
+
+function topicsOf({ member_id, metadata }) {
+  try {
+    return readSubscription(metadata).topics;
+  } catch (error) {
+    console.error(`${member_id} gets nothing, for its metadata cannot be read: ${error.message}`);
+    return [];
+  }
 }
 
 const mapValues = (object, change) =>

@@ -84,6 +84,20 @@ def test_what_the_leader_makes_is_read_by_the_member() -> None:
     assert read_assignment(second.assignment) == Given(frozenset({("clicks", 1)})), "who does not lead needs no counts"
 
 
+def test_who_speaks_bytes_is_answered_in_bytes() -> None:
+    """Whatever they say: "t" is subscribed to in the first, the second is cut short."""
+    subscription, short = (OpaqueJson.of({"base64": text}) for text in ("AAAAAAABAAF0/////w==", "AAA="))
+    members = [member("a", plain("t")), member("b", subscription), member("c", short)]
+    entries = assign_partitions(RangeAssignor(), members, "a", {"t": 2})
+    assert {entry.member_id: entry.assignment.value for entry in entries} == {
+        "a": {"partitions": {"t": [0]}, "partition_counts": {"t": 2}},
+        "b": {"base64": "AAAAAAABAAF0AAAAAQAAAAH/////"},
+        "c": {"base64": "AAAAAAAA/////w=="},
+    }
+    given = [read_assignment(entry.assignment).partitions for entry in entries]
+    assert given == [{("t", 0)}, {("t", 1)}, frozenset()]
+
+
 def test_nothing_from_the_leader_is_no_partitions() -> None:
     assert read_assignment(EMPTY) == Given()
     assert read_assignment(OpaqueJson.of({"user_data": 5})) == Given(user_data=5)

@@ -9,7 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from rallypoint.protocol.consumer_bytes import partitions_of_bytes, read_assignment, read_subscription
+from rallypoint.protocol.consumer_bytes import (
+    partitions_of_bytes,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
 from rallypoint.protocol.messages import ConsumerAssignment, JoinProtocol, SyncAssignment
 from rallypoint.protocol.opaque import OpaqueJson
 from tests.judges.codec import encode
@@ -69,6 +74,17 @@ def test_assignments_of_every_version(version: int) -> None:
     read = read_assignment(whole)
     assert ({t: list(n) for t, n in read.partitions.items()}, read.user_data) == (given, said(user_data))
     assert partitions_of_bytes(whole.value) == given
+
+
+def test_assignments_are_written_as_kafka_writes_them() -> None:
+    chance = Random(0)
+    for user_data, carried in ((None, None), (b"more", said(b"more")), (b'{"a":1}', {"a": 1}), (b"", said(b""))):
+        given = partitions(chance)
+        data = encode(ASSIGNMENT, 0, {"assigned_partitions": by_topic(given), "user_data": user_data})
+        made = ConsumerAssignment.model_validate(
+            {"partitions": given, "user_data": carried, "partition_counts": {"t": 1}}
+        )
+        assert write_assignment(made) == as_json(b"\0\0" + data)
 
 
 def test_a_later_version_is_read_as_the_last_one_that_is_known() -> None:
