@@ -14,10 +14,9 @@ SCHEDULES ?= 1000
 FROM ?= 1
 REWRITE ?=
 # Of the tests: small, full or long (CONTRIBUTING.md); in how many processes, and what each run says in the end. Half of
-# a test's time is a wait for something, so there are more processes than two cores.
+# a test's time is a wait for something, so there are more processes than two cores, and more where tests wait longer.
 SIZE ?= full
-WORKERS ?= 4
-PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder \
+PYTEST = $(BIN)/python -m pytest --numprocesses $(or $(WORKERS),$(PROCESSES)) --dist loadgroup --no-loadscope-reorder \
 	--durations 15 --durations-min 1
 
 # The longest first; three are made at a time, as each waits for the network, or for a single core.
@@ -28,6 +27,9 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # Spark takes the Java of JAVA_HOME. Where there is none, scripts/java.sh has said so, and the command goes on without.
 JAVA = export JAVA_HOME="$$(scripts/java.sh --install || true)";
+
+PROCESSES = 4
+test-all: PROCESSES = 6
 
 .PHONY: help setup demo cluster cluster-faults test parts test-all judges check image sim sim-cluster plants scenarios bench serve docs format constraints etcd-stubs clean
 

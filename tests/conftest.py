@@ -61,10 +61,10 @@ FOLDER_ORDER = (
 COSTLY_MARKERS = ("slow", "etcd", "languages", "browser", "prometheus", "postgresql", "kafka", "spark")
 NOT_SMALL = ("real", "end_to_end", "fuzz")
 """Folders of which a small run has nothing: their tests start programs, or take minutes for their examples."""
-SHARED = ("drivers", "spark", "kafka")
-"""What one process runs of several that run tests, by the markers; the first that a module has decides. The session and
-the broker that many modules share start once. Drivers are programs of their own, which wait for each other half of the
-time; so one process starts them beside the other, and no third: a Spark takes all cores that it gets.
+SHARED = ("programs", "drivers", "spark", "kafka")
+"""What one process runs of several that run tests, by the markers; the first that a module has decides. The session,
+the drivers and the broker that many modules share start once. Programs share nothing, and one process starts them one
+after another: each waits half of the time, and a Spark takes all cores that it gets.
 """
 
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,29 +15,34 @@ import os
 from pathlib import Path
 import pytest
 
-@pytest.mark.{marker}
+pytestmark = [getattr(pytest.mark, name) for name in {markers!r}]
+
 def test_where() -> None:
     Path({file!r}).write_text(os.environ["PYTEST_XDIST_WORKER"])
 """
+GROUPS = {
+    "programs": ["spark", "programs"],
+    "drivers": ["spark", "drivers"],
+    "spark": ["spark"],
+    "kafka": ["kafka"],
+}
+"""The markers of a module of each."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("markers", "workers"),
-    [(("spark", "spark"), 1), (("drivers", "drivers"), 1), (("spark", "drivers"), 2), (("spark", "kafka"), 2)],
-)
-def test_modules_that_share_something_run_in_one_process(
-    tmp_path: Path, markers: tuple[str, str], workers: int
-) -> None:
-    """Two processes are handed a module each at once, unless the two are a group."""
-    for number, marker in enumerate(markers):
-        text = MODULE.format(marker=marker, file=str(tmp_path / f"{number}.txt"))
+def test_modules_that_share_something_run_in_one_process(tmp_path: Path) -> None:
+    """Each process is handed a module at once, unless two are a group. Those of a group do not stand side by side."""
+    for number, group in enumerate([*GROUPS, *GROUPS]):
+        text = MODULE.format(markers=GROUPS[group], file=str(tmp_path / f"{group}-{number}.txt"))
         (tmp_path / f"test_{number}.py").write_text(text)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", "--rootdir", tmp_path, "-p", "tests.conftest",
-         "-p", "no:cacheprovider", "--numprocesses", "2", "--dist", "loadgroup", "--no-loadscope-reorder", tmp_path],
+         "-p", "no:cacheprovider", "--numprocesses", str(len(GROUPS)), "--dist", "loadgroup",
+         "--no-loadscope-reorder", tmp_path],
         cwd=tmp_path, env={**kept, "PYTHONPATH": PYTHON_PATH}, capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len({(tmp_path / f"{number}.txt").read_text() for number in range(2)}) == workers
+    where = Counter((file.name.split("-")[0], file.read_text()) for file in tmp_path.glob("*.txt"))
+    assert sorted(where.values()) == [2] * len(GROUPS)
+    assert len({process for _, process in where}) == len(GROUPS)

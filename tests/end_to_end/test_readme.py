@@ -25,6 +25,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 
 
 @pytest.mark.spark
+@pytest.mark.programs
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("java_home")

@@ -40,7 +40,7 @@ def assert_played(report: dict[str, Any]) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.drivers
+@pytest.mark.programs
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_every_word_is_counted_once(tmp_path: Path, java_home: Path) -> None:
@@ -51,7 +51,7 @@ def test_every_word_is_counted_once(tmp_path: Path, java_home: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.drivers
+@pytest.mark.programs
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_sink_without_positions_counts_a_batch_twice_and_the_example_says_so(tmp_path: Path, java_home: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_sink_without_positions_counts_a_batch_twice_and_the_example_says_so(t
 
 
 @pytest.mark.spark
-@pytest.mark.drivers
+@pytest.mark.programs
 @pytest.mark.postgresql
 @pytest.mark.slow
 @pytest.mark.timeout(600)

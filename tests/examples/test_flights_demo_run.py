@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.spark
-@pytest.mark.drivers
+@pytest.mark.programs
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_no_flight_is_lost(tmp_path: Path, java_home: Path) -> None:

@@ -23,7 +23,7 @@ from tests.spark_bridge.spark_run import WITH_SPARK, wait_until
 from tests.spark_bridge.topic_fixture import PARTITIONS, TOPIC, committed, describe
 from tests.spark_bridge.writing_snippets import SNIPPETS, Written, examples
 
-pytestmark = [*WITH_SPARK, pytest.mark.postgresql]
+pytestmark = [*WITH_SPARK, pytest.mark.programs, pytest.mark.postgresql]
 
 PROGRAM = "tests.spark_bridge.snippet_program"
 PRODUCING_SECONDS = 4.0
