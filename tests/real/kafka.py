@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.real.maven import FetchError, fetch_dependencies, require_java_and_maven
+from tests.real.maven import JAVA_REMEDY, FetchError, fetch_dependencies, require_java_and_maven
 from tests.real.parts import (
     CACHE,
     alone_in,
@@ -328,8 +328,10 @@ def main() -> None:
     """Fetch the jars if they can be had; if not, say so. The tests decide what that means."""
     home, maven = find_java_home(), shutil.which("mvn")
     if home is None or maven is None:
-        print("No real Kafka broker for the tests: it needs Java 17 or later and Maven.")
+        print(f"No real Kafka broker for the tests, which needs Java 17 or later and Maven: {JAVA_REMEDY}", flush=True)
         return
+    if not (CACHE / "kafka" / KAFKA_VERSION / "jars").exists():
+        print(f"Fetching Kafka {KAFKA_VERSION}", flush=True)
     try:
         fetch_jars(home, Path(maven))
     except FetchError as error:

@@ -7,16 +7,17 @@ Java's come as jars: Kafka's command-line tools, and Kafka Connect. The versions
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tests.real.go import GO_CACHE, go_environment
+from tests.real.go import GO_CACHE, GoError, go_at_least
 from tests.real.kafka import KAFKA_VERSION
-from tests.real.maven import FetchError, fetch_dependencies, require_java_and_maven
+from tests.real.maven import JAVA_REMEDY, FetchError, fetch_dependencies, require_java_and_maven
 from tests.real.parts import CACHE, ROOT, alone_in, find_java_home, require, require_program
 
 HOME = CACHE / "kafka-clients"
@@ -26,6 +27,7 @@ FRANZ = SOURCES / "franz"
 FRANZ_GO = "github.com/twmb/franz-go"
 BUILD_SECONDS = 600.0
 PIP = ("-m", "pip", "--disable-pip-version-check")
+GO_REMEDY = "sudo apt-get install --no-install-recommends golang-go"
 REMEDY = "python -m tests.real.kafka_clients says why"
 
 POM = f"""<?xml version="1.0"?>
@@ -99,14 +101,24 @@ def fetch_kafka_python_tests() -> Path:
     return source
 
 
+def needed_go() -> str:
+    """The version of Go that franz-go needs at least."""
+    said = re.search(r"^go (\S+)$", (FRANZ / "go.mod").read_text("utf-8"), re.MULTILINE)
+    assert said is not None
+    return said[1]
+
+
 def build_franz(go: Path) -> tuple[Path, Path]:
     """The program of tests/judges/franz, and the tests of franz-go's own client. Errors: BuildError."""
-    environment = go_environment()
     member, tests = HOME / "franz", HOME / "franz-tests"
     with alone_in(GO_CACHE):
         HOME.mkdir(parents=True, exist_ok=True)
-        _run([go, "build", "-o", member, "."], FRANZ, environment)
-        _run([go, "test", "-c", "-o", tests, f"{FRANZ_GO}/pkg/kgo"], FRANZ, environment)
+        try:
+            program, environment = go_at_least(needed_go(), go)
+        except GoError as error:
+            raise BuildError(str(error)) from error
+        _run([program, "build", "-o", member, "."], FRANZ, environment)
+        _run([program, "test", "-c", "-o", tests, f"{FRANZ_GO}/pkg/kgo"], FRANZ, environment)
     return member, tests
 
 
@@ -118,9 +130,12 @@ def fetch_java(java_home: Path, maven: Path) -> Path:
 def _run(
     command: Sequence[str | Path], where: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> None:
-    done = subprocess.run(
-        command, cwd=where, env=environment, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS
-    )
+    try:
+        done = subprocess.run(
+            command, cwd=where, env=environment, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS
+        )
+    except subprocess.TimeoutExpired as slow:
+        raise BuildError(str(slow)) from slow
     if done.returncode != 0:
         raise BuildError(done.stdout + done.stderr)
 
@@ -145,7 +160,7 @@ def require_kafka_python_tests() -> Path:
 
 def require_franz() -> tuple[Path, Path]:
     """`build_franz`, or skip."""
-    go = require_program("go", "sudo apt-get install --no-install-recommends golang-go")
+    go = require_program("go", GO_REMEDY)
     try:
         return build_franz(go)
     except BuildError as error:
@@ -166,14 +181,24 @@ def require_java() -> tuple[Path, Path]:
 def main() -> None:
     """Make what can be made; of the rest, say why not. The tests decide what that means."""
     home, maven, go = find_java_home(), shutil.which("mvn"), shutil.which("go")
+    _make("Python's clients of Kafka", HOME / "python" / "made-of.txt", fetch_kafka_python_tests)
+    if home is None or maven is None:
+        print(f"Java's clients of Kafka are left out: {JAVA_REMEDY}", flush=True)
+    else:
+        _make("Java's clients of Kafka", HOME / f"java-{KAFKA_VERSION}" / "jars", lambda: fetch_java(home, Path(maven)))
+    if go is None:
+        print(f"franz-go is left out: {GO_REMEDY}", flush=True)
+    else:
+        _make("franz-go", HOME / "franz-tests", lambda: build_franz(Path(go)))
+
+
+def _make(what: str, made: Path, make: Callable[[], object]) -> None:
+    if not made.exists():
+        print(f"Fetching and building {what}", flush=True)
     try:
-        fetch_kafka_python_tests()
-        if home is not None and maven is not None:
-            fetch_java(home, Path(maven))
-        if go is not None:
-            build_franz(Path(go))
+        make()
     except (BuildError, FetchError) as error:
-        print(f"Not every client of Kafka for the tests: {error}")
+        print(f"{what}: cannot be had. {error}", flush=True)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,12 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.real.go import GO_CACHE, go_environment
 from tests.real.parts import CACHE, ROOT, alone_in, require, require_program
 
 JAVASCRIPT = ROOT / "examples" / "javascript"
@@ -25,7 +26,7 @@ class MakeError(Exception):
     """A library could not be had, or the example does not build; the message is the tool's own words."""
 
 
-def run_tool(command: Sequence[str | Path], directory: Path, environment: dict[str, str]) -> str:
+def run_tool(command: Sequence[str | Path], directory: Path, environment: Mapping[str, str]) -> str:
     """What the tool printed. Errors: MakeError."""
     try:
         done = subprocess.run(
@@ -76,17 +77,13 @@ def _install_javascript(npm: Path, manifest: bytes) -> Path:
 
 def run_go(go: Path, *arguments: str | Path) -> str:
     """Run the go command on the example. Errors: MakeError."""
-    caches = {"GOMODCACHE": str(CACHE / "go" / "modules"), "GOCACHE": str(CACHE / "go" / "build")}
-    # Modules are unpacked read-only unless Go is told otherwise, and `make clean` could not remove them.
-    flags = f"{os.environ.get('GOFLAGS', '')} -modcacherw -buildvcs=false".strip()
-    # Without CGO_ENABLED=0 it wants a C compiler, for a resolver of names that nobody needs here.
-    return run_tool((go, *arguments), GO, {**caches, "GOFLAGS": flags, "CGO_ENABLED": "0"})
+    return run_tool((go, *arguments), GO, go_environment())
 
 
 def build_go(go: Path) -> Path:
     """The program, built of the example as it stands now. Errors: MakeError."""
-    program = CACHE / "go" / "member"
-    with alone_in(CACHE / "go"):
+    program = GO_CACHE / "member"
+    with alone_in(GO_CACHE):
         run_go(go, "build", "-o", program, ".")
     return program
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.real.parts import alone_in, find_java_home, require, require_program
 
 FETCH_SECONDS = 280.0
+JAVA_REMEDY = "sudo apt-get install --no-install-recommends openjdk-17-jre-headless maven"
 
 
 class FetchError(Exception):
@@ -52,6 +53,6 @@ def _fetch(home: Path, pom: str, java_home: Path, maven: Path) -> Path:
 def require_java_and_maven() -> tuple[Path, Path]:
     """Java's home, and the program; skips the test that asks where one is missing."""
     home = find_java_home()
-    require(home, "Java 17 or later", "sudo apt-get install openjdk-17-jre-headless")
+    require(home, "Java 17 or later", JAVA_REMEDY)
     assert home is not None
-    return home, require_program("mvn", "sudo apt-get install maven")
+    return home, require_program("mvn", JAVA_REMEDY)
