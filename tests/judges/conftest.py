@@ -1,6 +1,7 @@
 """What the judges share: a broker with a service behind the door, and the table of verdicts at the end of a run."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -39,19 +40,79 @@ def topics(judged: Judged) -> None:
         create_topic(str(judged.kafka), topic, 4)
 
 
+Row = tuple[str, str, str]
+"""Of the table: client, version, what it did."""
+VERDICTS = {"passed": "passed", "skipped": "SKIPPED", "failed": "FAILED", "error": "FAILED"}
+"""What stands in the table, in this order, by what pytest calls it: what needs a look stands last."""
+REASON_CHARACTERS = 100
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Each test marked with `judge` has its row, whatever becomes of it."""
+    for item in items:
+        if (row := row_of(item)) is not None:
+            item.user_properties.append(("judge", [row]))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> None:
+    """Say who judges next."""
+    reporter = item.config.pluginmanager.get_plugin("terminalreporter")
+    if (row := row_of(item)) is not None and reporter is not None and not hasattr(item.config, "workerinput"):
+        reporter.ensure_newline()
+        reporter.write("  ".join(cell for cell in row if cell))
+
+
+def row_of(item: pytest.Item) -> Row | None:
+    """What the mark says: of a test that has not passed there is no more to say."""
+    mark = item.get_closest_marker("judge")
+    return None if mark is None else mark.args
+
+
+@pytest.fixture
+def did(record_property: Callable[[str, object], None]) -> Callable[..., None]:
+    """For a test that has passed: the rows that the table has of it, in place of that of its mark."""
+    return lambda *rows: record_property("judge", rows)
+
+
+@pytest.fixture
+def tell(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
+    """Say on the terminal what happens now; of a test that runs beside others nobody hears it."""
+    begin = time.monotonic()
+
+    def tell(text: str) -> None:
+        if not hasattr(request.config, "workerinput"):
+            with capsys.disabled():
+                print(f"\n  {int(time.monotonic() - begin):4} s  {text} ", end="", flush=True)
+
+    return tell
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Client, version, what it did, verdict: of each test that said so with `record_property("judge", …)`."""
+    """The table, of each test marked with `judge`, and what to do about those that did not pass."""
     rows = [("client", "version", "what it did", "verdict")]
-    for verdict in ("passed", "failed", "skipped"):
-        for report in terminalreporter.stats.get(verdict, ()):
-            said = dict(getattr(report, "user_properties", ()))
-            if "judge" in said:
-                rows += [(*row, verdict) for row in said["judge"]]
+    for outcome, verdict in VERDICTS.items():
+        for report in terminalreporter.stats.get(outcome, ()):
+            said = dict(getattr(report, "user_properties", ())).get("judge", ())
+            rows += [(*row, f"{verdict}{reason_of(report)}") for row in said]
     if len(rows) == 1:
         return
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    terminalreporter.ensure_newline()
     terminalreporter.section("Kafka's own clients as judges")
     for row in rows:
         terminalreporter.write_line(
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         )
+    if rows[-1][-1] == VERDICTS["failed"]:
+        terminalreporter.write_line("")
+        terminalreporter.write_line("Why, stands above. To have those alone again that failed: make judges ARGS=--lf")
+
+
+def reason_of(report: pytest.TestReport) -> str:
+    """Why a test was skipped, in short: the whole of it stands in the short test summary."""
+    if not report.skipped or not isinstance(report.longrepr, tuple):
+        return ""
+    reason = report.longrepr[2].removeprefix("Skipped: ").splitlines()[0]
+    return f": {reason}" if len(reason) <= REASON_CHARACTERS else f": {reason[:REASON_CHARACTERS]}…"

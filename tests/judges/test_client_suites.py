@@ -23,6 +23,7 @@ SUITE_SECONDS = 400
 ETL_RECORDS = {"calm": by_size(1, 10_000, 200_000), "chaos": by_size(1, 2_000, 50_000)}
 BALANCERS = 3
 """Of franz-go's six: the other three are of the newer consumer protocol, which is not offered."""
+KAFKA_PYTHON = ("kafka-python", client_versions()["kafka-python"])
 KAFKA_PYTHON_TESTS = 35
 LEFT_OUT = {
     "test_create_describe_delete_acls": "the broker has no authorizer",
@@ -45,10 +46,15 @@ def run_suite(command: list[str | Path], where: Path, log: Path, environment: Ma
         ).returncode
 
 
-@pytest.mark.parametrize("weather", ETL_RECORDS)
-def test_franz_gos_chain_of_groups(
-    weather: str, judged: Judged, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
+def chain_of_groups(weather: str) -> tuple[str, str, str]:
+    what = f"TestGroupETL, {weather}: {ETL_RECORDS[weather]:,} records through {3 * BALANCERS} groups"
+    return "franz-go", client_versions()["franz-go"], what
+
+
+@pytest.mark.parametrize(
+    "weather", [pytest.param(weather, marks=pytest.mark.judge(*chain_of_groups(weather))) for weather in ETL_RECORDS]
+)
+def test_franz_gos_chain_of_groups(weather: str, judged: Judged, tmp_path: Path) -> None:
     """With chaos its connections break all the time, in the middle of a request and of an answer."""
     tests, log, records = require_franz()[1], tmp_path / "out.log", ETL_RECORDS[weather]
     environment = {
@@ -61,13 +67,10 @@ def test_franz_gos_chain_of_groups(
     assert code == 0, last_lines(log, 40)
     passed = re.findall(r"--- PASS: TestGroupETL/(\S+)", log.read_text(errors="replace"))
     assert len(passed) == BALANCERS, passed
-    what = f"TestGroupETL, {weather}: {records} records through {3 * BALANCERS} groups"
-    record_property("judge", [("franz-go", client_versions()["franz-go"], what)])
 
 
-def test_kafka_pythons_own_tests(
-    judged: Judged, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
+@pytest.mark.judge(*KAFKA_PYTHON, "its own tests")
+def test_kafka_pythons_own_tests(judged: Judged, tmp_path: Path, did: Callable[..., None]) -> None:
     """Those of its consumer and of its administration, groups and all."""
     source, python, log = require_kafka_python_tests(), require_python(), tmp_path / "out.log"
     files = [f"test/integration/test_{name}_integration.py" for name in ("admin", "consumer")]
@@ -88,4 +91,4 @@ def test_kafka_pythons_own_tests(
     passed = re.search(r"^(\d+) passed", log.read_text(errors="replace"), re.MULTILINE)
     assert passed is not None, last_lines(log, 40)
     assert int(passed[1]) >= KAFKA_PYTHON_TESTS, passed[0]
-    record_property("judge", [("kafka-python", client_versions()["kafka-python"], f"its own tests: {passed[0]}")])
+    did((*KAFKA_PYTHON, f"its own tests: {passed[0]}"))

@@ -114,9 +114,10 @@ def produce(bootstrap_servers: str, topic: str, numbers: range) -> None:
     assert producer.flush(60) == 0
 
 
-def test_workers_share_their_tasks_and_one_takes_over_all(
-    judged: Judged, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
+@pytest.mark.judge(
+    "Kafka Connect", KAFKA_VERSION, f"two workers, one killed: {RECORDS:,} records through {TASKS} tasks"
+)
+def test_workers_share_their_tasks_and_one_takes_over_all(judged: Judged, tmp_path: Path) -> None:
     topic, file = "of-connect", tmp_path / "records.txt"
     create_topic(str(judged.kafka), topic, PARTITIONS)
     produce(str(judged.kafka), topic, range(RECORDS // 2))
@@ -139,5 +140,3 @@ def test_workers_share_their_tasks_and_one_takes_over_all(
         wanted = {str(number) for number in range(RECORDS)}
         wait(lambda: file.is_file() and set(file.read_text().split()) >= wanted, "written", second)
         assert set(file.read_text().split()) == wanted
-    what = f"two workers and {TASKS} tasks, one worker killed: {RECORDS} records written"
-    record_property("judge", [("Kafka Connect", KAFKA_VERSION, what)])

@@ -7,7 +7,7 @@ them: `make judges SIZE=long`.
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -47,10 +47,12 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
         yield door
 
 
-@pytest.mark.parametrize("test", TESTS)
-def test_librdkafkas_own_tests(
-    test: str, door: Address, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
+def judge(test: str) -> pytest.MarkDecorator:
+    return pytest.mark.judge("librdkafka", LIBRDKAFKA_VERSION, f"its own test {test}: {TESTS[test]}")
+
+
+@pytest.mark.parametrize("test", [pytest.param(test, marks=judge(test)) for test in TESTS])
+def test_librdkafkas_own_tests(test: str, door: Address, tmp_path: Path) -> None:
     runner, environment = require_tests()
     (tmp_path / "test.conf").write_text(f"bootstrap.servers={door}\n")
     log = tmp_path / "out.log"
@@ -66,4 +68,3 @@ def test_librdkafkas_own_tests(
         ).returncode
     assert code == 0, last_lines(log, 40)
     assert f" {test}_" in log.read_text(errors="replace"), "it ran another test, or none"
-    record_property("judge", [("librdkafka", LIBRDKAFKA_VERSION, f"its own test {test}: {TESTS[test]}")])

@@ -62,9 +62,14 @@ def producing(bootstrap_servers: str, topic: str) -> Iterator[threading.Event]:
         thread.join()
 
 
-@pytest.mark.parametrize("strategy", CLIENTS)
+def judge(strategy: str) -> pytest.MarkDecorator:
+    what = f"{strategy}, all in one group: {', '.join(CLIENTS[strategy])}"
+    return pytest.mark.judge(f"{len(CLIENTS[strategy])} clients", "", what)
+
+
+@pytest.mark.parametrize("strategy", [pytest.param(strategy, marks=judge(strategy)) for strategy in CLIENTS])
 def test_every_client_in_one_group_loses_nothing(
-    strategy: str, kafka_bootstrap_servers: str, tmp_path: Path, record_property: Callable[[str, object], None]
+    strategy: str, kafka_bootstrap_servers: str, tmp_path: Path, did: Callable[..., None], tell: Callable[[str], None]
 ) -> None:
     topic = f"mixed-{strategy}"
     create_topic(kafka_bootstrap_servers, topic, PARTITIONS)
@@ -75,14 +80,17 @@ def test_every_client_in_one_group_loses_nothing(
             for what in CLIENTS[strategy]:
                 members.start(what)
             members.wait(lambda: members.shared(PARTITIONS), SETTLED_SECONDS, "settled")
+            tell(f"all share {PARTITIONS} partitions; {RECORDS:,} records begin to come")
             with producing(kafka_bootstrap_servers, topic) as produced:
-                disturb(members, service)
+                disturb(members, service, tell)
+                tell("settled; the rest of the records comes")
                 assert produced.wait(RECORDS / RECORDS_PER_SECOND + 60)
             wanted = {str(number) for number in range(RECORDS)}
             members.wait(lambda: members.values() >= wanted, SETTLED_SECONDS, "read by somebody")
             assert members.values() == wanted
+            tell("every record is read; commits are looked at")
             check_commits(members, service, kafka_bootstrap_servers, topic)
-            say_verdicts(members, strategy, record_property)
+            did(*rows_of(members, strategy))
 
 
 def check_commits(members: Members, service: ServiceProcess, bootstrap_servers: str, topic: str) -> None:
@@ -105,20 +113,23 @@ def check_commits(members: Members, service: ServiceProcess, bootstrap_servers: 
         assert producer.flush(60) == 0
 
 
-def disturb(members: Members, service: ServiceProcess) -> None:
+def disturb(members: Members, service: ServiceProcess, tell: Callable[[str], None]) -> None:
     """Everything that can happen to a member, and to the service, one after the other."""
 
     def settled() -> None:
         members.wait(lambda: members.shared(PARTITIONS), SETTLED_SECONDS, "settled")
 
     of = {member.what: member for member in members.all}
+    tell("librdkafka's member is killed, and another one comes")
     of["librdkafka"].kill()
     members.start("librdkafka")
     settled()
+    tell("the service is killed and started again, and Java's member killed")
     service.kill()
     service.start()
     of["java"].kill()
     settled()
+    tell("kafka-python's member freezes for longer than its session, the service for two seconds; Java's comes")
     frozen = of["kafka-python"]
     frozen.freeze()
     service.pause()
@@ -128,6 +139,7 @@ def disturb(members: Members, service: ServiceProcess) -> None:
     time.sleep(SESSION_MS / 1000)
     frozen.thaw()
     settled()
+    tell("franz-go's member leaves, this project's is killed, and another one of each comes")
     of["franz-go"].end()
     of["rallypoint"].kill()
     members.start("rallypoint")
@@ -143,12 +155,12 @@ def is_committed_to(service: ServiceProcess, group_id: str, offsets: Mapping[str
     return committed == offsets
 
 
-def say_verdicts(members: Members, strategy: str, record_property: Callable[[str, object], None]) -> None:
+def rows_of(members: Members, strategy: str) -> list[tuple[str, str, str]]:
     """A row for each client: it took part, so it has read something."""
     rows = []
     for what in CLIENTS[strategy]:
         read = sum(len(member.read) for member in members.all if member.what == what)
         assert read, f"{what} has read nothing"
         version = client_versions().get(VERSION_OF.get(what, what), "this one")
-        rows.append((what, version, f"{strategy}: read {read} of {RECORDS} in a mixed group"))
-    record_property("judge", rows)
+        rows.append((what, version, f"{strategy}: read {read:,} of {RECORDS:,} in a mixed group"))
+    return rows

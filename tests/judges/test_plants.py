@@ -18,7 +18,17 @@ from tests.judges.test_raw_sequences import compare_all
 ROOT = Path(__file__).parents[2]
 COPIED = ("src", "protocol", "assignors", "coordinator", "member", "cli", "spark_bridge", "examples", "tests")
 PLANTS: list[dict[str, Any]] = tomllib.loads((Path(__file__).parent / "plants.toml").read_text())["plant"]
-OF_PLANTS = pytest.mark.parametrize("plant", PLANTS, ids=[plant["name"].replace(" ", "-") for plant in PLANTS])
+OF_PLANTS = pytest.mark.parametrize(
+    "plant",
+    [
+        pytest.param(
+            plant,
+            id=plant["name"].replace(" ", "-"),
+            marks=pytest.mark.judge("raw requests", "", f"notice a planted fault: {plant['name']}"),
+        )
+        for plant in PLANTS
+    ],
+)
 SEQUENCES = 120
 """So many at most until one differs."""
 AT_ONCE = 40

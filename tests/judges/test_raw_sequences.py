@@ -23,6 +23,10 @@ pytestmark = pytest.mark.kafka
 
 SEQUENCES = {False: by_size(1, 150, 4_000), True: by_size(1, 40, 800)}
 """How many of each kind: those in which clients fall silent take a session's time each, side by side."""
+ROWS = {
+    False: ("raw requests", f"Kafka {KAFKA_VERSION}", f"{SEQUENCES[False]:,} sequences"),
+    True: ("raw requests", f"Kafka {KAFKA_VERSION}", f"{SEQUENCES[True]:,} sequences with clients that fall silent"),
+}
 AT_ONCE = {False: 24, True: 40}
 LIST_GROUPS = 16
 QUIET_SECONDS = 0.5
@@ -35,23 +39,26 @@ ENDED_MAX = 0.15
 
 
 @pytest.mark.usefixtures("topics")
-@pytest.mark.parametrize("with_expiry", [False, True], ids=["requests", "and-silent-clients"])
-def test_kafka_and_the_service_answer_alike(
-    judged: Judged, with_expiry: bool, record_property: Callable[[str, object], None]
-) -> None:
+@pytest.mark.parametrize(
+    "with_expiry",
+    [
+        pytest.param(False, id="requests", marks=pytest.mark.judge(*ROWS[False])),
+        pytest.param(True, id="and-silent-clients", marks=pytest.mark.judge(*ROWS[True])),
+    ],
+)
+def test_kafka_and_the_service_answer_alike(judged: Judged, with_expiry: bool, did: Callable[..., None]) -> None:
     seeds = range(1, SEQUENCES[with_expiry] + 1)
     outcomes = asyncio.run(compare_all(judged, seeds, with_expiry))
     differing = {seed: outcome.difference for seed, outcome in outcomes.items() if outcome.difference is not None}
     answers = sum(outcome.answers for outcome in outcomes.values())
-    record_property(
-        "judge", [("raw requests", f"Kafka {KAFKA_VERSION}", f"{answers} answers in {len(seeds)} sequences")]
-    )
     if differing:
         seed, first = min(differing.items(), key=lambda item: len(item[1].steps))
         shortest = asyncio.run(shorten(judged, first))
         pytest.fail(f"{len(differing)} of {len(seeds)} sequences differ; seed {seed}, made shorter:\n{shortest}")
     assert sum(outcome.ended for outcome in outcomes.values()) <= ENDED_MAX * len(seeds)
     assert answers > 5 * len(seeds)
+    *who, what = ROWS[with_expiry]
+    did((*who, f"{what}: {answers:,} answers as Kafka's"))
 
 
 async def compare_all(judged: Judged, seeds: Sequence[int], with_expiry: bool) -> dict[int, Outcome]:
