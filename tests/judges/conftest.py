@@ -105,9 +105,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         )
+    left_out = sum(row[-1].startswith(VERDICTS["skipped"]) for row in rows)
+    if left_out:
+        terminalreporter.write_line(f"\nOf {len(rows) - 1} rows {left_out} are not judged: something is missing.")
     if rows[-1][-1] == VERDICTS["failed"]:
-        terminalreporter.write_line("")
-        terminalreporter.write_line("Why, stands above. To have those alone again that failed: make judges ARGS=--lf")
+        terminalreporter.write_line("\nWhy, stands above. To have those alone again that failed: make judges ARGS=--lf")
 
 
 def reason_of(report: pytest.TestReport) -> str:

@@ -63,8 +63,7 @@ def producing(bootstrap_servers: str, topic: str) -> Iterator[threading.Event]:
 
 
 def judge(strategy: str) -> pytest.MarkDecorator:
-    what = f"{strategy}, all in one group: {', '.join(CLIENTS[strategy])}"
-    return pytest.mark.judge(f"{len(CLIENTS[strategy])} clients", "", what)
+    return pytest.mark.judge(f"{len(CLIENTS[strategy])} clients", "", f"{strategy}: a mixed group of all of them")
 
 
 @pytest.mark.parametrize("strategy", [pytest.param(strategy, marks=judge(strategy)) for strategy in CLIENTS])
@@ -77,6 +76,7 @@ def test_every_client_in_one_group_loses_nothing(
     with running_service(tmp_path) as service, running_door(kafka, service.url) as door:
         group = Group(Judged(kafka, door, service.url), topic, topic, strategy)
         with running_members(group, tmp_path) as members:
+            tell(f"they start: {', '.join(CLIENTS[strategy])}")
             for what in CLIENTS[strategy]:
                 members.start(what)
             members.wait(lambda: members.shared(PARTITIONS), SETTLED_SECONDS, "settled")

@@ -71,6 +71,7 @@ def test_where_nothing_failed_there_is_nothing_to_do(tmp_path: Path) -> None:
     done = run(tmp_path, "-k", "passes or skips")
     assert done.returncode == 0
     assert [row[-1] for row in table(done.stdout)[1:]] == ["passed", "passed", "SKIPPED: missing Java: get one"]
+    assert "\nOf 3 rows 1 are not judged: something is missing.\n" in done.stdout
     assert "make judges" not in done.stdout
 
 

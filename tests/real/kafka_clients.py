@@ -26,7 +26,7 @@ PYTHON_CLIENTS = SOURCES / "clients" / "python_clients.txt"
 FRANZ = SOURCES / "franz"
 FRANZ_GO = "github.com/twmb/franz-go"
 BUILD_SECONDS = 600.0
-PIP = ("-m", "pip", "--disable-pip-version-check")
+PIP = ("-m", "pip", "--disable-pip-version-check", "--retries", "1")
 GO_REMEDY = "sudo apt-get install --no-install-recommends golang-go"
 REMEDY = "python -m tests.real.kafka_clients says why"
 
@@ -137,7 +137,14 @@ def _run(
     except subprocess.TimeoutExpired as slow:
         raise BuildError(str(slow)) from slow
     if done.returncode != 0:
-        raise BuildError(done.stdout + done.stderr)
+        raise BuildError(without_retries(done.stdout + done.stderr))
+
+
+def without_retries(said: str) -> str:
+    """What a tool said of a failure; of pip's attempts to reach an index, that they failed."""
+    lines = said.strip().splitlines()
+    others = [line for line in lines if not line.startswith("WARNING: Retrying")]
+    return "\n".join(others if len(others) == len(lines) else ["The package index cannot be reached.", *others])
 
 
 def require_python() -> Path:
@@ -145,7 +152,7 @@ def require_python() -> Path:
     try:
         return make_python()
     except BuildError as error:
-        require(False, "Kafka's Python clients", f"{REMEDY}: {error}")
+        require(False, "Kafka's Python clients", f"{REMEDY}\n{error}")
         raise
 
 
@@ -154,7 +161,7 @@ def require_kafka_python_tests() -> Path:
     try:
         return fetch_kafka_python_tests()
     except BuildError as error:
-        require(False, "kafka-python's tests", f"{REMEDY}: {error}")
+        require(False, "kafka-python's tests", f"{REMEDY}\n{error}")
         raise
 
 
@@ -164,7 +171,7 @@ def require_franz() -> tuple[Path, Path]:
     try:
         return build_franz(go)
     except BuildError as error:
-        require(False, "franz-go", f"{REMEDY}: {error}")
+        require(False, "franz-go", f"{REMEDY}\n{error}")
         raise
 
 
