@@ -98,6 +98,13 @@ class ChannelServer:
             Audit(lambda: 0),
         )
 
+    def begin_call(self, group_id: str, request: GroupRequest, line: int, call_id: int | str | None) -> ApiCall:
+        """A channel is about to hand a call to the service."""
+        api_call = ApiCall(self.draw(), group_id, request, round(self.loop.time() * 1000))
+        api_call.line, api_call.call_id = line, call_id
+        self.service.asking.append(api_call)
+        return api_call
+
     def accept(self, line: Line) -> bool:
         """Shake hands; False where the node refuses."""
         if not self.is_up or self.channels._is_closed or self.service.phase in {"draining", "stopped"}:
@@ -178,11 +185,9 @@ class WatchedService:
         self, group_id: str, request: GroupRequest, *, host: str, connection: MemberConnection | None
     ) -> "GroupAnswer | Failure | WatchedCall":
         api = self._api
-        api_call = ApiCall(api.draw(), group_id, request, round(api.loop.time() * 1000))
-        api_call.line, api_call.call_id = self._line.number, self._call_id
+        api_call = api.begin_call(group_id, request, self._line.number, self._call_id)
         api.note(f"-> {group_id} line {api_call.line} #{api_call.number} {short(cast(Any, request))}")
         api.watch.on_call(api_call)
-        api.service.asking.append(api_call)
         answer = api.service.ask(group_id, request, host=host, connection=connection)
         if isinstance(answer, Waiting):
             return WatchedCall(api, api_call, answer)

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from types import MappingProxyType
 from typing import Any
@@ -141,15 +141,15 @@ class Client:
         draw = Draw(f"r{next(self._numbers)}", self._chance.random())
         for action in self.machine.handle(event, now_ms, draw):
             self._perform(action)
-        if self.machine.state in ENDED and self.link is not None:
-            self.link.mate_ended()
+        if self.machine.state in ENDED:
+            self._let_go_of_channels()
         self._on_view(self)
 
     def vanish(self, *, cut_off: bool = False) -> None:
         """The process dies. `cut_off`: with the machine or its cable, so that no connection ends."""
         self.is_alive = False
-        if self.link is not None:
-            self.link.die(cut_off=cut_off)
+        for link in self._links():
+            link.die(cut_off=cut_off)
         self._trace.note(self._network.now_ms, f"{self.name} is gone")
         for exchange in self._open.values():
             exchange.is_cut_off = cut_off
@@ -169,15 +169,15 @@ class Client:
         """The process stands still; what comes meanwhile it reads afterwards."""
         if self._stalled is None:
             self._stalled = []
-            if self.link is not None:
-                self.link.stall()
+            for link in self._links():
+                link.stall()
             self._loop.call_later(for_ms / 1000, self.go_on)
 
     def go_on(self) -> None:
         """The stall is over."""
         waiting, self._stalled = self._stalled, None
-        if self.link is not None:
-            self.link.go_on()
+        for link in self._links():
+            link.go_on()
         for work in waiting or ():
             work()
 
@@ -213,7 +213,7 @@ class Client:
                 self._begin_assigning(action)
             case act.Drop(call_id):
                 if (exchange := self._open.pop(call_id, None)) is not None:
-                    self._network.drop(exchange)
+                    self._drop_call(exchange)
                 self._assigning.pop(call_id, None)
             case act.SetTimer(key, at_ms):
                 self._cancel_timer(key)
@@ -235,8 +235,22 @@ class Client:
                 pass
             case act.Done():
                 self._tickets.clear()
-                if self.link is not None and self.machine.carried_member_id:
-                    self.link.drop(self.group_id, self.machine.carried_member_id)
+                for link in self._links():
+                    if self.machine.carried_member_id:
+                        link.drop(self.group_id, self.machine.carried_member_id)
+
+    def _links(self) -> Iterable[Link]:
+        """The channels of its process that it has a part in."""
+        return () if self.link is None else (self.link,)
+
+    def _let_go_of_channels(self) -> None:
+        """It has ended: a channel that has no other member is closed."""
+        for link in self._links():
+            link.mate_ended()
+
+    def _drop_call(self, exchange: Exchange) -> None:
+        """Nobody in this process waits for it any more."""
+        self._network.drop(exchange)
 
     def _send(self, send: act.Send) -> None:
         def ended(outcome: Outcome) -> None:
@@ -268,15 +282,15 @@ class Client:
             group_instance_id=self.options.group_instance_id,
         )
 
-    def hear_push(self, push: dict[str, Any]) -> None:
+    def hear_push(self, push: dict[str, Any], url: str) -> None:
         """Something was pushed on its channel, or on one that it had before."""
-        event: ev.Event = ev.NodeDraining(URL)
+        event: ev.Event = ev.NodeDraining(url)
         if push["event"] == "topics":
             event = ev.TopicsListed(frozenset(push["topics"]))
         elif push["event"] == "rebalance":
             event = ev.RebalanceBegan(push["generation_id"])
         elif push["event"] == "unloaded":
-            event = ev.GroupUnloaded(URL)
+            event = ev.GroupUnloaded(url)
         elif push["event"] == "dropped":
             event = ev.MemberDropped(push["member_id"])
         self._later(lambda: self._heard(event))
@@ -291,6 +305,11 @@ class Client:
     def rests(self) -> bool:
         """It lives by its channel, and says nothing."""
         return self.machine._heartbeats.rests and self.machine._heartbeats.keep_alive and self.is_alive
+
+    @property
+    def kept_by(self) -> str | None:
+        """The node by whose channel it lives, as it believes."""
+        return self.machine._context.kept_by
 
     def hear_of_channel(self, event: ev.ChannelEvent | ev.LineEvent) -> None:
         """Its channel began or ended; who goes over HTTP does not mind."""

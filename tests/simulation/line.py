@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 from aiohttp import WSMsgType
 from pydantic_core import from_json
@@ -43,10 +43,26 @@ class Frame:
     code: int = 1000
 
 
+class Planner(Protocol):
+    """What of a loop plans what is on its way."""
+
+    def time(self) -> float:
+        """Virtual seconds."""
+
+    def call_at(self, when: float, callback: Callable[..., object], *args: Any) -> object:
+        """Call back then."""
+
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> object:
+        """Call back after so many seconds."""
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> object:
+        """Call back in the next turn."""
+
+
 class Pipe:
     """One direction of a line. `held` says for how many seconds nobody can read; it is asked for every frame."""
 
-    def __init__(self, loop: VirtualLoop, come: Callable[[Frame], None], held: Callable[[], float]) -> None:
+    def __init__(self, loop: Planner, come: Callable[[Frame], None], held: Callable[[], float]) -> None:
         self._loop = loop
         self._come = come
         self._held = held

@@ -39,8 +39,8 @@ class Mate(Protocol):
     def group_id(self) -> str:
         """Whose pushes it wants."""
 
-    def hear_push(self, push: dict[str, Any]) -> None:
-        """Something was pushed."""
+    def hear_push(self, push: dict[str, Any], url: str) -> None:
+        """Something was pushed by that node."""
 
     def hear_of_channel(self, event: ev.ChannelEvent | ev.LineEvent) -> None:
         """The channel began or ended, or what a ping told of it."""
@@ -58,9 +58,17 @@ class Link:
     """Of one process."""
 
     def __init__(
-        self, name: str, loop: VirtualLoop, network: Network, chance: random.Random, ping_ms: int, mates_max: int
+        self,
+        name: str,
+        loop: VirtualLoop,
+        network: Network,
+        chance: random.Random,
+        ping_ms: int,
+        mates_max: int,
+        url: str = URL,
     ) -> None:
         self.name = name
+        self.url = url
         self.mates: list[Mate] = []
         self.mates_max = mates_max
         self.is_alive = True
@@ -145,7 +153,7 @@ class Link:
             case Kind.PONG:
                 if frame.text == self._pinged:
                     self._pinged = b""
-                    self._tell(ev.ChannelHeard(URL, int(frame.text)))
+                    self._tell(ev.ChannelHeard(self.url, int(frame.text)))
 
     def _read(self, text: bytes) -> None:
         said = from_json(text)
@@ -171,7 +179,7 @@ class Link:
     def _hand_on(self, push: dict[str, Any]) -> None:
         for mate in self.mates:
             if mate.runs and push.get("group_id", mate.group_id) == mate.group_id:
-                mate.hear_push(push)
+                mate.hear_push(push, self.url)
 
     # --- the line ----------------------------------------------------------------------------------------------------
 
@@ -188,8 +196,12 @@ class Link:
         else:
             self._network.later(2, self._shake, self._opened)
 
+    @property
+    def _is_connecting(self) -> bool:
+        return self._way is Way.CONNECTING and self.is_alive
+
     def _shake(self, then: Callable[[Line], None]) -> None:
-        if self._way is not Way.CONNECTING or not self.is_alive:
+        if not self._is_connecting:
             return
         wait_s = self._network.node_held()
         if wait_s > 0:
@@ -208,7 +220,7 @@ class Link:
         self._heard_at = self._loop.time()
         self._loop.call_later(self._ping_s, self._keep, line)
         self._network.note(f"   {self.name} has line {line.number}")
-        self._tell(ev.ChannelOpened(URL))
+        self._tell(ev.ChannelOpened(self.url))
         queue, self._queue = self._queue, []
         for exchange in queue:
             self._say_at_last(exchange)
@@ -228,7 +240,7 @@ class Link:
         """This side knows that the line is gone."""
         self.line = None
         self._end_calls(reason)
-        self._tell(ev.ChannelLost(URL, reason))
+        self._tell(ev.ChannelLost(self.url, reason))
 
     def drop(self, group_id: str, member_id: str) -> None:
         """Answer for a member no longer, where the channel goes on for others."""
@@ -272,7 +284,7 @@ class Link:
 
     def _look_for_pong(self, line: Line, pinged: bytes) -> None:
         if line is self.line and self._pinged == pinged and not self._stalled:
-            self._tell(ev.ChannelSilent(URL))
+            self._tell(ev.ChannelSilent(self.url))
 
     # --- what may be done to it --------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from itertools import islice, takewhile
 from multiprocessing import get_context
 
 from tests.simulation.__main__ import law_of, summary_of
-from tests.simulation.cluster.plan import ClusterPlan, cluster_plan_of
+from tests.simulation.cluster.plan import FOCI, ClusterPlan, cluster_plan_of
 from tests.simulation.cluster.runner import run_plan, shrunk
 from tests.simulation.runner import Result
 
@@ -33,6 +33,9 @@ def _count(text: str) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.cluster", description=__doc__)
     parser.add_argument("--seed", type=int, help="the first seed; without --schedules this one alone")
+    parser.add_argument(
+        "--focus", default="", choices=("", *FOCI), help="what every schedule is about (default: everything)"
+    )
     parser.add_argument("--schedules", type=_count, help="how many schedules to run (default 1000, or 1 with --seed)")
     parser.add_argument("--processes", type=_count, default=1, metavar="N", help="run so many at a time (default 1)")
     parser.add_argument("--minutes", type=float, help="begin no more schedules after so long")
@@ -168,7 +171,7 @@ def _keep_what_is_loaded() -> None:
 
 def _carry_out(chosen: argparse.Namespace, seed: int) -> Ended:
     began_s = time.process_time()
-    plan = _part_of(cluster_plan_of(seed), chosen.steps, chosen.without)
+    plan = _part_of(cluster_plan_of(seed, chosen.focus), chosen.steps, chosen.without)
     result = run_plan(plan, verbose=chosen.verbose)
     failure = ""
     if result.violation is not None and (chosen.until is None or law_of(result) in chosen.until.split(",")):
@@ -176,7 +179,7 @@ def _carry_out(chosen: argparse.Namespace, seed: int) -> Ended:
         if chosen.shrink:
             plan = shrunk(plan, result.violation.checker)
             failed = run_plan(plan)
-        failure = failure_of(plan, failed)
+        failure = failure_of(plan, failed, chosen.focus)
     return Ended(replace(result, violation=None, lines=[]), failure, time.process_time() - began_s)
 
 
@@ -188,10 +191,10 @@ def _part_of(plan: ClusterPlan, steps: str | None, without: str) -> ClusterPlan:
     return replace(plan, steps=tuple(plan.steps[int(number)] for number in steps.split(",") if number))
 
 
-def failure_of(plan: ClusterPlan, result: Result) -> str:
+def failure_of(plan: ClusterPlan, result: Result, focus: str = "") -> str:
     """What a person needs to see: the plan, the last events, the law, and the command that shows it again."""
-    whole = cluster_plan_of(plan.seed).steps
-    more = ""
+    whole = cluster_plan_of(plan.seed, focus).steps
+    more = f" --focus {focus}" if focus else ""
     if len(plan.steps) < len(whole):
         more += f" --steps {','.join(str(whole.index(step)) for step in plan.steps)}"
     if plan.left_out:

@@ -2,20 +2,29 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from rallypoint.coordinator.core.effects import Failure
 from rallypoint.coordinator.runtime.condition import ShardState
-from rallypoint.coordinator.storage.contract import Write, shard_keyspace
+from rallypoint.coordinator.storage.contract import Write
 from rallypoint.coordinator.storage.etcd.client import Delete, KeyValue, Put, Txn, TxnAnswer
 from rallypoint.coordinator.storage.etcd.fence import Head
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.group_hash import shard_of_group
 from tests.simulation.checker import Checker, Sight
-from tests.simulation.client import Client
+from tests.simulation.cluster.channels import ClusterCall
+from tests.simulation.cluster.cluster_law import ClusterLaw, OwnersInEtcd
 from tests.simulation.cluster.etcd_link import KEYS, ObservedEtcd
-from tests.simulation.cluster.network import ClusterCall
+from tests.simulation.cluster.laws_of_rest import (
+    CarriedHere,
+    ExpiredKnows,
+    HeardLives,
+    OneBelieves,
+    PromisedRest,
+    RestsProved,
+)
 from tests.simulation.cluster.node import ClusterNode
+from tests.simulation.cluster.plan import ClusterPlan
 from tests.simulation.laws_of_commits import I3JoinedCommits
 from tests.simulation.laws_of_generations import I1Generations, I2SyncAnswers, MembersBelieve
 from tests.simulation.laws_of_joining import I22JoinsOnce
@@ -34,22 +43,6 @@ NOT_FROM_MEMORY = frozenset(
     }
 )
 """Refusals that say nothing of the group."""
-
-
-class ClusterLaw(Checker):
-    """Hooks beside those of `Checker`."""
-
-    def before(self, txn: Txn) -> None:
-        """A transaction that writes is about to be carried out."""
-
-    def after(self, txn: Txn, answer: TxnAnswer) -> None:
-        """It was carried out."""
-
-    def looked(self, nodes: Iterable[ClusterNode]) -> None:
-        """The loop is between two turns."""
-
-    def ended(self, node: ClusterNode) -> None:
-        """The node has drained, or could not start."""
 
 
 class FencedWrites(ClusterLaw):
@@ -141,24 +134,6 @@ class OneServes(ClusterLaw):
                 ):
                     owner = owners[shard.number]
                     self.fail(f"{node.name} serves shard {shard.number} under epoch {shard.epoch}: {owner}")
-
-
-class OwnersInEtcd:
-    """Who owns each shard, under which epoch. Read again only where etcd has changed: every write has a revision."""
-
-    def __init__(self, etcd: ObservedEtcd, shards: int) -> None:
-        self._etcd = etcd
-        self._keys = [KEYS.owner(shard_keyspace(shard)) for shard in range(shards)]
-        self._revision = 0
-        self._owners: list[tuple[str, int] | None] = [None] * shards
-
-    def now(self) -> Sequence[tuple[str, int] | None]:
-        """By shard: id of the node and epoch; None without an owner."""
-        if self._etcd.revision != self._revision:
-            self._revision = self._etcd.revision
-            found = map(self._etcd.newest, self._keys)
-            self._owners = [None if one is None else (one.value.decode(), one.mod_revision) for one in found]
-        return self._owners
 
 
 @dataclass(slots=True)
@@ -262,11 +237,16 @@ class Owners:
         return next((seen for seen in found if seen is not None), None)
 
 
+OF_REST = (RestsProved, PromisedRest, HeardLives, ExpiredKnows, OneBelieves, CarriedHere)
+"""Laws that are looked at where there are channels."""
+
+
 class Laws:
     """All of them, and what they look at."""
 
-    def __init__(self, sight: Sight, etcd: ObservedEtcd, nodes: dict[str, ClusterNode], shards: int) -> None:
+    def __init__(self, sight: Sight, etcd: ObservedEtcd, nodes: dict[str, ClusterNode], plan: ClusterPlan) -> None:
         self.sight = sight
+        shards = plan.shards
         sight.node = cast(Node, Owners(nodes))
         i2 = I2SyncAnswers(sight)
         owners = OwnersInEtcd(etcd, shards)
@@ -276,6 +256,7 @@ class Laws:
             OneServes(sight, etcd, owners),
             OwnersAnswer(sight, owners, shards),
             self.every_answer,
+            *((law(sight, owners, plan) for law in OF_REST) if plan.basis.channel_share else ()),
         )
         self._nodes = nodes
         self._highest: dict[str, int] = {}
@@ -333,7 +314,8 @@ class Laws:
         for law in self.of_cluster:
             law.looked(up)
 
-    def believed(self, client: Client) -> None:
-        """A member may have changed what it believes to hold."""
+    def tell(self, hook: str, *args: Any) -> None:
+        """Tell each law that hears of such."""
         for law in self.all:
-            law.believed(client)
+            if (hear := getattr(law, hook, None)) is not None:
+                hear(*args)

@@ -16,11 +16,13 @@ from rallypoint.coordinator.runtime.service import Service
 from rallypoint.coordinator.runtime.shard import Shard
 from rallypoint.coordinator.storage.contract import AppendMetrics, BatchLimits, StorageError
 from rallypoint.coordinator.storage.etcd.store import EtcdStore
+from tests.simulation.cluster.channels import NodeChannels
 from tests.simulation.cluster.etcd_link import KEYS, EtcdLink
 from tests.simulation.cluster.processes import ClusterLoop, Process, ProcessDriver
 from tests.simulation.node import EPOCH_MS, Seen, _seen
 
 DRAIN_TIMEOUT_S = 10.0
+GOODBYE_TIMEOUT_S = 3.0
 
 
 class ClusterNode:
@@ -43,7 +45,12 @@ class ClusterNode:
         ids: Iterator[int],
         chance: random.Random,
         on_end: Callable[["ClusterNode", str], None],
+        on_event: Callable[["ClusterNode", Event], None],
+        channels_of: Callable[["ClusterNode"], NodeChannels] | None = None,
     ) -> None:
+        """`on_event` is told of what the service lets be seen. `channels_of`: makes its server of channels, if it has
+        one.
+        """
         self.node_id = node_id
         self.name = f"{node_id}.{life}"
         self.url = f"http://{node_id}"
@@ -65,6 +72,9 @@ class ClusterNode:
         self._ids = ids
         self._chance = chance
         self._on_end = on_end
+        self._on_event = on_event
+        self._channels_of = channels_of
+        self.api: NodeChannels | None = None
         self._drains = asyncio.Event()
         self._life = self.process.spawn(self._live())
         self._life.add_done_callback(_raise_its_fault)
@@ -151,6 +161,8 @@ class ClusterNode:
             observer=self,
             capacity=self._capacity,
         )
+        if self._channels_of is not None:
+            self.api = self._channels_of(self)
         starting = asyncio.create_task(self.service.start())
         draining = asyncio.create_task(self._drains.wait())
         await asyncio.wait([starting, draining], return_when=asyncio.FIRST_COMPLETED)
@@ -161,7 +173,11 @@ class ClusterNode:
             starting.cancel()
             await asyncio.wait([starting])
         await _within(DRAIN_TIMEOUT_S / 2, self.member.drain())
+        if self.api is not None:
+            await self.api.channels.warn_of_drain()
         await _within(DRAIN_TIMEOUT_S, self.service.drain())
+        if self.api is not None:
+            await _within(GOODBYE_TIMEOUT_S, self.api.channels.close())
         await self.member.close()
         await store.close()
 
@@ -175,7 +191,7 @@ class ClusterNode:
     # --- as Observer -------------------------------------------------------------------------------------------------
 
     def event(self, event: Event) -> None:
-        """The laws look at the store."""
+        self._on_event(self, event)
 
     def appended(self, append_metrics: AppendMetrics) -> None:
         """The laws look at the store."""

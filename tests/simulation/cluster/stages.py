@@ -59,7 +59,7 @@ class ClusterStages:
     async def _steps(self) -> None:
         world = self._world
         began_ms = world.now_ms
-        for step in world.plan.steps:
+        for step in sorted(world.plan.steps, key=lambda step: step.at_ms):
             await asyncio.sleep(max(0, began_ms + step.at_ms - world.now_ms) / 1000)
             world.act(step)
 

@@ -13,8 +13,19 @@ import pytest
 
 from tests.real.parts import PYTHON_PATH
 from tests.simulation.cluster.command import failure_of
-from tests.simulation.cluster.plan import CLUSTER_STEPS, ETCD_RATES, MOVEMENTS, NODE_STEPS, ClusterPlan, cluster_plan_of
+from tests.simulation.cluster.plan import (
+    CHANNEL_STEPS,
+    CLIENT_STEPS,
+    CLUSTER_STEPS,
+    ETCD_RATES,
+    MOVEMENTS,
+    NODE_STEPS,
+    REST_STEPS,
+    ClusterPlan,
+    cluster_plan_of,
+)
 from tests.simulation.cluster.runner import run, run_plan, shrunk
+from tests.simulation.plan import LINE_FAULTS
 from tests.simulation.runner import Result
 from tests.simulation.trace import Violation
 from tests.sizes import by_size
@@ -38,8 +49,37 @@ def test_every_law_holds_in_every_schedule(first: int) -> None:
     assert any(faults[kind] for kind in NODE_STEPS), f"these schedules are tamer than they should be: {faults}"
 
 
+@pytest.mark.parametrize("first", range(1, SCHEDULES + 1, PART))
+def test_every_law_holds_where_members_are_at_rest(first: int) -> None:
+    for seed in range(first, first + PART):
+        plan = cluster_plan_of(seed, "rest")
+        result = run_plan(plan)
+        assert result.violation is None, failure_of(plan, result, "rest")
+        assert result.calls > 0, f"seed {seed} asked nothing"
+
+
+def test_every_kind_of_step_is_planned_where_members_are_at_rest() -> None:
+    plans = [cluster_plan_of(seed, "rest") for seed in range(1, 301)]
+    planned = Counter(step.kind for plan in plans for step in plan.steps)
+    assert planned.keys() == REST_STEPS.keys()
+    assert all(plan.basis.channel_share == 1.0 for plan in plans)
+
+
+def test_a_run_without_its_channels_is_what_it_was_before_there_were_any() -> None:
+    plan = next(plan for plan in map(cluster_plan_of, range(1, 100)) if plan.channel_steps)
+    bare = plan.without(frozenset({"channels"}))
+    assert bare.steps == plan.steps[: -plan.channel_steps]
+    assert [step.at_ms for step in bare.steps] == sorted(step.at_ms for step in bare.steps)
+    assert not any(kind in bare.faults for kind in ("channels", *LINE_FAULTS))
+
+
 def test_every_kind_of_step_is_planned_and_every_kind_is_left_out_sometimes() -> None:
     plans = [cluster_plan_of(seed) for seed in range(1, 301)]
+    on_channels = sum(plan.basis.channel_share > 0 for plan in plans)
+    assert 150 < on_channels < 250, f"{on_channels} of 300 plans have channels"
+    for kind in set(CHANNEL_STEPS) - set(CLIENT_STEPS):
+        with_it = sum(any(step.kind == kind for step in plan.steps) for plan in plans)
+        assert 30 < with_it < 150, f"{kind} in {with_it} of 300 plans"
     for kind in (*NODE_STEPS, *CLUSTER_STEPS):
         with_it = sum(any(step.kind == kind for step in plan.steps) for plan in plans)
         assert 60 < with_it < 240, f"{kind} in {with_it} of 300 plans"
@@ -68,7 +108,7 @@ def test_a_seed_is_the_same_run_in_any_process_whatever_the_order_of_sets() -> N
 
 def test_what_a_member_that_stood_still_finds_out_late_is_not_laid_to_the_move() -> None:
     """It loses its session by the faults, and is still stopped by one of them when the others have come to rest."""
-    plan = cluster_plan_of(23_571).without(frozenset({"etcd_answer_lost"}))
+    plan = cluster_plan_of(23_571).without(frozenset({"channels", "etcd_answer_lost"}))
     steps = tuple(plan.steps[number] for number in (17, 19, 31, 37, 49, 58))
     assert [step.kind for step in steps].count("client_stall") == 1
     assert run_plan(replace(plan, steps=steps)).violation is None
@@ -76,7 +116,7 @@ def test_what_a_member_that_stood_still_finds_out_late_is_not_laid_to_the_move()
 
 def test_a_join_that_its_member_has_given_up_does_not_count_at_the_next_coordinator() -> None:
     """It comes seven seconds late, amid another rebalance, while its member works on what it was given in between."""
-    plan = cluster_plan_of(24_441).without(frozenset({"late_copy"}))
+    plan = cluster_plan_of(24_441).without(frozenset({"channels", "late_copy"}))
     assert run_plan(plan).violation is None
 
 

@@ -4,19 +4,21 @@ import asyncio
 import random
 from collections.abc import Coroutine
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 from rallypoint.assignors.contract import Assignor
 from rallypoint.assignors.cooperative_sticky import CooperativeStickyAssignor
 from rallypoint.assignors.range import RangeAssignor
 from rallypoint.assignors.roundrobin import RoundRobinAssignor
-from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.core.effects import Event, Failure, SessionExpired
+from rallypoint.coordinator.runtime.condition import ShardState
 from rallypoint.member.core import events as ev
 from rallypoint.member.options import MemberOptions
 from rallypoint.protocol import messages as m
 from rallypoint.protocol import operations as ops
 from tests.simulation.checker import Sight
 from tests.simulation.client import Client
+from tests.simulation.cluster.channels import ClusterLink, Host, NodeChannels
 from tests.simulation.cluster.etcd_link import EtcdFaults, EtcdLink, ObservedEtcd
 from tests.simulation.cluster.laws import Laws
 from tests.simulation.cluster.network import ClusterClient, ClusterNetwork, RoutedExchange
@@ -24,12 +26,16 @@ from tests.simulation.cluster.node import ClusterNode
 from tests.simulation.cluster.plan import NODE_IDS, WALL_AHEAD_MS, ClusterPlan, Step
 from tests.simulation.cluster.processes import ClusterLoop
 from tests.simulation.network import Answer, ApiCall, HttpApi, raise_its_fault
-from tests.simulation.trace import Trace
+from tests.simulation.trace import Trace, Violation
+
+Key = TypeVar("Key")
 
 TOPICS = {"t": 4, "u": 3}
 GROWTH_MAX = 12
 BACK_MS = (1, 500, 3_000, 12_000)
 CALL_PATIENCE_S = 12.0
+MOVES_WITHIN_MS = 1_000
+"""A shard that is to go somewhere else, if nothing stands in its way."""
 _ASSIGNORS: dict[str, Assignor] = {
     one.name: one for one in (RangeAssignor(), RoundRobinAssignor(), CooperativeStickyAssignor())
 }
@@ -53,12 +59,14 @@ class ClusterWorld(HttpApi):
         self.nodes: dict[str, ClusterNode] = {}
         self.clients: list[ClusterClient] = []
         self.sight = Sight(plan.basis)
-        self.laws = Laws(self.sight, self.etcd, self.nodes, plan.shards)
+        self.laws = Laws(self.sight, self.etcd, self.nodes, plan)
         self._numbers = count(1)
         self._offsets = count(1)
         self._ids = count(1)
         self._lives = count(1)
         self._wanted: set[str] = set()
+        self._line_chance = random.Random(f"lines {plan.seed}")
+        self.hosts: list[Host] = []
         loop.after_turn = self._turned
 
     @property
@@ -104,8 +112,13 @@ class ClusterWorld(HttpApi):
             ids=self._ids,
             chance=random.Random(f"tags {self.plan.seed} {life}"),
             on_end=self._node_ended,
+            on_event=self._happened,
+            channels_of=self._channels_of if basis.channel_share else None,
         )
         self.note(f"{self.nodes[node_id].name} begins")
+
+    def _channels_of(self, node: ClusterNode) -> NodeChannels:
+        return NodeChannels(node, self.plan.basis, self.network, self)
 
     def _node_ended(self, node: ClusterNode, why: str) -> None:
         self.note(f"{node.name} {why}")
@@ -113,6 +126,11 @@ class ClusterWorld(HttpApi):
         for law in self.laws.of_cluster:
             law.ended(node)
         self.loop.call_later(self.chance.choice(BACK_MS[:3]) / 1000, self.begin_node, node.node_id)
+
+    def _happened(self, node: ClusterNode, event: Event) -> None:
+        if isinstance(event, SessionExpired):
+            self.note(f"{event.group_id}: {node.name} expires {event.member_id}")
+            self._tell("expired", node, event)
 
     def want(self, node_id: str, *, is_wanted: bool = True) -> None:
         """Whether a node whose process has ended begins again."""
@@ -169,14 +187,29 @@ class ClusterWorld(HttpApi):
             numbers=self._numbers,
             on_view=self._believed,
             on_push=lambda client, generation_id, state, before_id: None,
+            host=self._host(),
         )
         self.clients.append(client)
         self.note(f"{client.name} starts in {group_id}, {options.group_instance_id or 'dynamic'}")
         client.feed(ev.Started())
 
+    def _host(self) -> Host | None:
+        """A process that begins, or takes another member; None for one without channels."""
+        chance, basis = self._line_chance, self.plan.basis
+        if chance.random() >= basis.channel_share:
+            return None
+        with_room = [host for host in self.hosts if host.has_room]
+        if with_room and chance.random() < 0.6:
+            return chance.choice(with_room)
+        host = Host(f"p{len(self.hosts) + 1}", self._link, basis.mates_max)
+        self.hosts.append(host)
+        return host
+
+    def _link(self, name: str, url: str) -> ClusterLink:
+        return ClusterLink(name, self.network, self._line_chance, self.plan.basis, url)
+
     def _believed(self, client: Client) -> None:
-        if not self.is_over:
-            self.laws.believed(client)
+        self._tell("believed", client)
 
     def fetch(self, group_id: str, node_id: str) -> None:
         """Somebody reads the committed offsets at a node."""
@@ -248,21 +281,66 @@ class ClusterWorld(HttpApi):
                 self.start_client()
             case "fetch":
                 self.fetch(groups[int(step.pick * len(groups))], NODE_IDS[int(step.pick * 1_000) % len(NODE_IDS)])
-            case "commit" | "leave" | "vanish" | "rejoin" | "client_stall" if client is None:
+            case "commit" | "leave" | "stop" | "vanish" | "rejoin" | "client_stall" if client is None:
                 return True
             case "commit" if client is not None:
                 client.commit(next(self._offsets))
             case "leave" if client is not None:
                 client.feed(ev.LeaveRequested("done", stay=False))
+            case "stop" if client is not None:
+                client.feed(ev.LeaveRequested("stopped", stay=True))
             case "vanish" if client is not None:
-                client.vanish(cut_off=step.pick < 0.5)
+                for mate in client.mates():
+                    mate.vanish(cut_off=step.pick < 0.5)
             case "rejoin" if client is not None:
                 client.feed(ev.RejoinRequested("asked to"))
             case "client_stall" if client is not None:
-                client.stall(step.for_ms)
+                for mate in client.mates():
+                    mate.stall(step.for_ms)
+            case "cut_line" | "half_open":
+                self._act_on_lines(step)
+            case "cut_while_moving":
+                self._cut_while_moving(step)
             case _:
                 return False
         return True
+
+    def _act_on_lines(self, step: Step) -> None:
+        """A line ends, or is half-open from now on."""
+        links = [link for host in self.hosts for link in host.open_lines()]
+        if not links:
+            return
+        link = links[int(step.pick * len(links))]
+        self.trace.fault(self.now_ms, step.kind, link.name)
+        if step.kind == "cut_line":
+            link.cut(("both", "client", "service")[int(step.pick * 1_000) % 3])
+        elif link.line is not None:
+            link.line.lose()
+
+    def _cut_while_moving(self, step: Step) -> None:
+        """A shard whose members rest is moved, and its node is cut off from etcd amid the hand-over."""
+        resting = [client for client in self.running() if client.rests]
+        client = resting[int(step.pick * len(resting))] if resting else None
+        node = None if client is None else self.node_at(client.kept_by or "")
+        if client is None or node is None or node.service is None or node.member is None:
+            return
+        shard = node.service._shard_of(client.group_id)
+        others = [node_id for node_id in NODE_IDS if node_id != node.node_id]
+        to = others[int(step.pick * 1_000) % len(others)]
+
+        async def move_and_cut(node: ClusterNode) -> None:
+            await self.change_placement("move_shard", to, shard)
+            for _ in range(MOVES_WITHIN_MS):
+                if not node.is_up or self.is_calm:
+                    return
+                if node.shards[shard].state is ShardState.ABSENT:
+                    self.trace.fault(self.now_ms, step.kind, f"{node.name} {step.for_ms} ms")
+                    for way in ("up", "down"):
+                        self._cut(node.link.cuts, way, step)
+                    return
+                await asyncio.sleep(0.001)
+
+        self.do(move_and_cut(node))
 
     def _act_on_etcd(self, step: Step) -> bool:
         match step.kind:
@@ -306,6 +384,8 @@ class ClusterWorld(HttpApi):
                         self._cut(node.link.cuts, way, step)
             case "cut_clients":
                 self._cut(self.network.cut, node.url, step)
+            case "cut_clients_up" | "cut_clients_down":
+                self._cut(self.network.half_cut, (node.url, step.kind.removeprefix("cut_clients_")), step)
             case "kill":
                 self.kill(node, BACK_MS[int(step.pick * len(BACK_MS))])
             case "drain":
@@ -313,7 +393,7 @@ class ClusterWorld(HttpApi):
             case "slow_watch":
                 node.link.watch_delay_ms = min(step.for_ms, 2_500)
 
-    def _cut(self, cuts: dict[str, int], what: str, step: Step) -> None:
+    def _cut(self, cuts: dict[Key, int], what: Key, step: Step) -> None:
         cuts[what] = cuts.get(what, 0) + 1
 
         def mend() -> None:
@@ -335,8 +415,8 @@ class ClusterWorld(HttpApi):
     def heal(self) -> None:
         """No more faults. Who is paused goes on by itself, and who is dead begins again."""
         self.is_calm = True
+        self.network.mend_cuts()
         self.network.heal()
-        self.network.cut.clear()
         self.etcd_faults.rates = dict.fromkeys(self.etcd_faults.rates, 0.0)
         self._leader_is_there()
         self._etcd_has_room()
@@ -349,14 +429,26 @@ class ClusterWorld(HttpApi):
     # --- as HttpApi --------------------------------------------------------------------------------------------------
 
     def on_call(self, api_call: ApiCall) -> None:
-        for law in self.laws.all if not self.is_over else ():
-            law.on_call(api_call)
+        self._tell("on_call", api_call)
 
     def on_answer(self, api_call: ApiCall, answer: Answer) -> None:
         self.sight.number = self.network.next_number()
-        for law in self.laws.all if not self.is_over else ():
-            law.on_answer(api_call, answer)
+        self._tell("on_answer", api_call, answer)
 
     def hung_up(self, api_call: ApiCall, *, connection_lost: bool = False) -> None:
-        for law in self.laws.all if not self.is_over else ():
-            law.hung_up(api_call, connection_lost)
+        self._tell("hung_up", api_call, connection_lost)
+
+    def sent(self, line: int, said: dict[str, Any]) -> None:
+        if "event" in said:
+            self.note(f"line {line} < {said}")
+        self._tell("sent", line, said)
+
+    def _tell(self, hook: str, *args: Any) -> None:
+        if self.is_over:
+            return
+        self.sight.now_ms = self.now_ms
+        try:
+            self.laws.tell(hook, *args)
+        except Violation as violation:
+            # Not raised here, for the service would take it for a fault of its own; the run ends with this turn.
+            self.loop.fault = self.loop.fault or violation

@@ -55,7 +55,7 @@ def test_the_planted_fault_is_found(plant: dict[str, Any], tmp_path: Path) -> No
     }
     command = (sys.executable, "-m", "tests.simulation.cluster", "--schedules", str(SCHEDULES_MAX))
     done = subprocess.run(
-        (*command, "--until", ",".join(plant["caught_by"])),
+        (*command, "--focus", plant.get("focus", ""), "--until", ",".join(plant["caught_by"])),
         cwd=tmp_path,
         env=environment,
         capture_output=True,
