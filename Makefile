@@ -62,7 +62,7 @@ test-all: parts ## every test; what this machine lacks is skipped with its reaso
 	@$(JAVA) exec $(PYTEST) --size $(SIZE) $(ARGS)
 
 judges: setup ## Kafka's own clients in groups of this service, and Kafka's answers beside its own: a table of verdicts
-	@$(JAVA) printf '%s\n' kafka kafka_clients | xargs -P 2 -I{} $(BIN)/python -m tests.real.{}; \
+	@$(JAVA) printf '%s\n' kafka kafka_clients languages | xargs -P 2 -I{} $(BIN)/python -m tests.real.{}; \
 		exec $(BIN)/python -m pytest --size $(SIZE) tests/judges $(ARGS)
 
 sim: setup ## the simulation: SEED=n shows one schedule, SCHEDULES=n runs as many, FROM=n begins there
