@@ -10,14 +10,14 @@ from typing import Protocol
 from pydantic import BaseModel
 
 from rallypoint.member.channel.channel import Endpoint
-from rallypoint.member.channel.connections import ConnectionLease
+from rallypoint.member.channel.connections import ConnectionLease, SpokenOn
 from rallypoint.member.channel.pool import ChannelPool
 from rallypoint.member.core.events import Event
-from rallypoint.member.core.outcomes import Outcome, Unreachable
+from rallypoint.member.core.outcomes import Answered, Outcome, Unreachable
 from rallypoint.member.http import HttpTransport
 from rallypoint.member.options import MemberOptions
 from rallypoint.protocol.channel_messages import OPERATIONS_BY_OP
-from rallypoint.protocol.operations import COORDINATOR, Operation
+from rallypoint.protocol.operations import COORDINATOR, LEAVE, Operation
 
 PINGS_IN_A_SESSION_TIMEOUT = 4
 """A member at rest lives by them. The service pings a channel on which it has heard nothing for a third of it."""
@@ -57,6 +57,7 @@ class ChannelTransport:
         self._http = HttpTransport(options.token, options.tls)
         self._on_event: Callable[[Event], None] | None = None
         self._leases: dict[str, ConnectionLease] = {}
+        self._spoken_on = SpokenOn(options.group_id)
         self._releasing: set[asyncio.Task[None]] = set()
 
     def attach(self, on_event: Callable[[Event], None]) -> None:
@@ -73,6 +74,8 @@ class ChannelTransport:
         outcome = await self._lease_at(url).call(operation, body, timeout_ms)
         if operation is not COORDINATOR and not isinstance(outcome, Unreachable):
             self._stay_at(url)
+        if operation is LEAVE and isinstance(outcome, Answered):
+            self._spoken_on.left()
         return outcome
 
     async def close(self, member_id: str = "") -> None:
@@ -80,14 +83,16 @@ class ChannelTransport:
         leases, self._leases = list(self._leases.values()), {}
         for lease in leases:
             lease.detach()  # now: each is released by a task, which begins a turn later
-        await asyncio.gather(*(lease.release(member_id) for lease in leases), *self._releasing)
+        # A channel that is closed for its last member says so by itself: the others are told last, which is still now.
+        releasing = (lease.release() for lease in leases)
+        await asyncio.gather(*releasing, *self._releasing, self._spoken_on.end(member_id))
         await self._http.close()
 
     def _lease_at(self, url: str) -> ConnectionLease:
         assert self._on_event is not None, "attached first"
         if url not in self._leases:
             endpoint = Endpoint(url, self._token, self._tls, self._ping_interval_ms)
-            self._leases[url] = self._pool.lease(endpoint, self._group_id, self._on_event, self._http)
+            self._leases[url] = self._pool.lease(endpoint, self._group_id, self._on_event, self._http, self._spoken_on)
         return self._leases[url]
 
     def _may_look_up_over(self, url: str) -> bool:

@@ -23,11 +23,12 @@ from pydantic import BaseModel
 from yarl import URL
 
 from rallypoint.member.channel.codec import AnswerText, Push, call_text, read_message
-from rallypoint.member.core.outcomes import Outcome, Unreachable
+from rallypoint.member.core.outcomes import Answered, Outcome, Unreachable, Waiting
 from rallypoint.member.http import CONNECT_TIMEOUT_MS, failure_words, read_answer
 from rallypoint.member.tls import Tls, TlsContext
 from rallypoint.member.tokens import Token, TokenUnavailable, headers_of
 from rallypoint.member.trace_context import current_traceparent
+from rallypoint.protocol import messages as m
 from rallypoint.protocol.operations import CHANNEL, Operation
 
 LATE_SHARE = 4
@@ -44,6 +45,10 @@ class Endpoint:
     token: Token | None = field(default=None, repr=False)
     tls: Tls = None
     ping_interval_ms: int = 7_500
+
+
+Named = Callable[[str], bool]
+"""Called with the id that the service has given to a member. Returns whether nobody answers for it any more."""
 
 
 class HandshakeError(Exception):
@@ -82,6 +87,7 @@ class Channel:
         self._ping = b""
         self._ids = count(1)
         self._calls: dict[int, tuple[Operation, asyncio.Future[Outcome]]] = {}
+        self._naming: dict[int, tuple[Operation, str, Named]] = {}
         self._is_closing = False
         self.why_ended: str | None = None
         self.was_useful = False
@@ -91,15 +97,33 @@ class Channel:
         self._reading = self._loop.create_task(self._read())
         self._pinging = self._loop.create_task(self._keep_pinging(ping_interval_ms / 1000))
 
-    async def call(self, operation: Operation, body: BaseModel | None, *, group_id: str, timeout_ms: int) -> Outcome:
+    @property
+    def goes_on(self) -> bool:
+        """Whether it has not ended, nor is about to be closed from here."""
+        return self.why_ended is None and not self._is_closing
+
+    async def call(
+        self,
+        operation: Operation,
+        body: BaseModel | None,
+        *,
+        group_id: str,
+        timeout_ms: int,
+        on_named: Named | None = None,
+    ) -> Outcome:
         """As `HttpTransport.call`, for the operations that a channel has. An answer that comes after the end of the
-        waiting is thrown away.
+        waiting is thrown away, but for `on_named`.
+
+        `on_named`: of a join whose sender has no id. The service gives it one, and takes this channel for the member's,
+        whether anybody waits for the answer or not. If nobody answers for the member any more, it is dropped.
         """
         if self.why_ended is not None:
             return Unreachable(self.why_ended)
         call_id = next(self._ids)
         waiting: asyncio.Future[Outcome] = self._loop.create_future()
         self._calls[call_id] = (operation, waiting)
+        if on_named is not None:
+            self._naming[call_id] = (operation, group_id, on_named)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 text = call_text(call_id, operation, group_id, body, current_traceparent())
@@ -163,7 +187,10 @@ class Channel:
             match message.type:
                 case aiohttp.WSMsgType.TEXT:
                     try:
-                        self._take(read_message(message.data))
+                        read = read_message(message.data)
+                        self._take(read)
+                        if isinstance(read, AnswerText) and read.call_id in self._naming:
+                            await self._take_name(read)
                     except ValueError as error:
                         await self._socket.close(code=aiohttp.WSCloseCode.UNSUPPORTED_DATA)
                         return f"the node does not speak as this service does: {error}"
@@ -208,6 +235,13 @@ class Channel:
         elif message is not None:
             # In a turn of its own, as the answers are: their tasks are woken in the next one.
             self._loop.call_soon(self._on_push, message)
+
+    async def _take_name(self, answer: AnswerText) -> None:
+        operation, group_id, on_named = self._naming.pop(answer.call_id)
+        match read_answer(operation, answer.status, {}, answer.body):
+            case Answered(m.JoinAnswer(member_id=member_id)) | Waiting(m.WaitingAnswer(member_id=str(member_id))):
+                if member_id and on_named(member_id):
+                    await self.drop(group_id, member_id)
 
     def _end(self, reason: str) -> None:
         self.why_ended = reason

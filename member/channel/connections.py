@@ -3,6 +3,7 @@
     Node              all channels with one `channel.Endpoint`, and whether calls use them (`core.transport_mode`)
     Connection        one channel, from the beginning of its handshake to its end, and the leases on it
     ConnectionLease   one member's share of a connection with one node; it has none until it calls
+    SpokenOn          the channels on which one member has called, until it ends
 
 A connection is closed with its last lease, so there is nothing to close once the members are gone. What an answer means
 is not known here, but for the one that says that a channel is full.
@@ -26,6 +27,7 @@ from rallypoint.member.core.outcomes import Outcome, Refused, Unreachable
 from rallypoint.member.core.transport_mode import TransportFallback, TransportMode
 from rallypoint.member.http import HttpTransport, failure_words
 from rallypoint.protocol import channel_messages as s
+from rallypoint.protocol.messages import JoinRequest
 from rallypoint.protocol.operations import Operation
 
 OnEvent = Callable[[ev.Event], None]
@@ -284,16 +286,53 @@ class Connection:
         self._node.open_again_in_time()
 
 
+class SpokenOn:
+    """The channels on which one member has called. The service takes each for the member's until it calls elsewhere, so
+    when the member ends without a leave, none of them that goes on for others may keep its session.
+    """
+
+    def __init__(self, group_id: str) -> None:
+        self._group_id = group_id
+        self._channels: dict[Channel, None] = {}
+        self._member_id = ""
+        self._is_over = False
+
+    def note(self, channel: Channel) -> None:
+        """The member calls on it."""
+        if channel not in self._channels:
+            self._channels = {known: None for known in self._channels if known.goes_on}
+            self._channels[channel] = None
+
+    def named(self, member_id: str) -> bool:
+        """The service has given the member its id. Whether it has ended before it could learn it."""
+        self._member_id = member_id
+        return self._is_over
+
+    def left(self) -> None:
+        """Its leave was answered: no channel is the member's any more."""
+        self._member_id = ""
+        self._channels.clear()
+
+    async def end(self, member_id: str) -> None:
+        """The member has ended. `member_id`: as far as it knows it."""
+        self._is_over = True
+        if named := member_id or self._member_id:
+            for channel in [known for known in self._channels if known.goes_on]:
+                await channel.drop(self._group_id, named)
+        self._channels.clear()
+
+
 class ConnectionLease:
     """One member's share of a connection with one node, or of none. `open_count`: calls that are not answered yet."""
 
-    def __init__(self, node: Node, group_id: str, on_event: OnEvent, http: HttpTransport) -> None:
+    def __init__(self, node: Node, group_id: str, on_event: OnEvent, http: HttpTransport, spoken_on: SpokenOn) -> None:
         self.group_id = group_id
         self.connection: Connection | None = None
         self.open_count = 0
         self._node = node
         self._on_event = on_event
         self._http = http
+        self._spoken_on = spoken_on
         self._is_released = False
         node.enter(self)
 
@@ -323,24 +362,25 @@ class ConnectionLease:
         """Deliver nothing to the member from now on."""
         self._is_released = True
 
-    async def release(self, member_id: str = "") -> None:
-        """Give the lease back for good. Returns when what nobody needs any more is closed.
-
-        `member_id`: of a member that may be in the group still. A channel that goes on for others would keep its
-        session, so it is told not to.
-        """
+    async def release(self) -> None:
+        """Give the lease back for good. Returns when what nobody needs any more is closed."""
         self.detach()
         connection = self.connection
         if connection is not None and connection.lose(self):
             await connection.close()
-        elif connection is not None and connection.channel is not None and member_id:
-            await connection.channel.drop(self.group_id, member_id)
         await self._node.leave(self)
 
     async def _call(self, operation: Operation, body: BaseModel | None, ends_at: float) -> Outcome:
         connection = await self._acquire(ends_at)
         if connection is not None and connection.channel is not None:
-            return await connection.channel.call(operation, body, group_id=self.group_id, timeout_ms=_left_ms(ends_at))
+            self._spoken_on.note(connection.channel)
+            return await connection.channel.call(
+                operation,
+                body,
+                group_id=self.group_id,
+                timeout_ms=_left_ms(ends_at),
+                on_named=self._spoken_on.named if isinstance(body, JoinRequest) and not body.member_id else None,
+            )
         if connection is not None:
             return connection.failure or Unreachable("no channel was opened in time")
         url = self._node.endpoint.url

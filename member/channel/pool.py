@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import asdict
 
 from rallypoint.member.channel.channel import Endpoint
-from rallypoint.member.channel.connections import ConnectionLease, Node, OnEvent, PoolOptions
+from rallypoint.member.channel.connections import ConnectionLease, Node, OnEvent, PoolOptions, SpokenOn
 from rallypoint.member.http import HttpTransport
 
 MEMBERS_MAX = 500
@@ -62,13 +62,15 @@ class ChannelPool:
             self._nodes.clear()
         self._loop = loop
 
-    def lease(self, endpoint: Endpoint, group_id: str, on_event: OnEvent, http: HttpTransport) -> ConnectionLease:
+    def lease(
+        self, endpoint: Endpoint, group_id: str, on_event: OnEvent, http: HttpTransport, spoken_on: SpokenOn
+    ) -> ConnectionLease:
         """A lease of one member at a node, to be released once."""
         if endpoint not in self._nodes:
             # Nodes come and go while a program runs.
             self._nodes = {known: node for known, node in self._nodes.items() if not node.is_forgettable}
             self._nodes[endpoint] = Node(endpoint, self._options)
-        return ConnectionLease(self._nodes[endpoint], group_id, on_event, http)
+        return ConnectionLease(self._nodes[endpoint], group_id, on_event, http, spoken_on)
 
     @property
     def channel_count(self) -> int:

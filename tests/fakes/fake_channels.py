@@ -16,13 +16,15 @@ Answer = Callable[[Operation, Any, web.Request], Awaitable[web.StreamResponse]]
 
 class FakeChannels:
     """`open` are those that are open now, in order; `opened_count` those that ever were. `answered` names the
-    operation of each answer that was sent, in order. `pushes_on`: tells of rebalances.
+    operation of each answer that was sent, in order; `dropped` names members for whom a client answers no longer.
+    `pushes_on`: tells of rebalances.
     """
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
         self.open: list[tuple[web.WebSocketResponse, web.Request]] = []
         self.opened_count = 0
+        self.dropped: list[str] = []
         self.answered: list[str] = []
         self.close_codes: list[int | None] = []
         self.pushes_on = True
@@ -47,6 +49,10 @@ class FakeChannels:
         return socket
 
     async def _call(self, socket: web.WebSocketResponse, request: web.Request, call: dict[str, Any]) -> None:
+        if call["op"] == "drop":
+            self.dropped.append(call["body"]["member_id"])
+            await socket.send_json({"id": call["id"], "status": 200, "body": {}})
+            return
         operation = OPERATIONS_BY_OP[call["op"]]
         assert operation.request is not None
         body: BaseModel = operation.request.model_validate_json(json.dumps(call.get("body", {})))

@@ -87,6 +87,8 @@ class Client:
             loop.call_later(LOOK_MS / 1000, self._look_again)
         self._callbacks: deque[act.CallBack] = deque()
         self._in_callback = False
+        self._spoken_on: dict[Link, None] = {}
+        self._named = ""
         self._stalled: list[Callable[[], None]] | None = None
         if link is not None:
             link.mates.append(self)
@@ -235,9 +237,21 @@ class Client:
                 pass
             case act.Done():
                 self._tickets.clear()
-                for link in self._links():
-                    if self.machine.carried_member_id:
-                        link.drop(self.group_id, self.machine.carried_member_id)
+                named = self.machine.carried_member_id or self._named
+                for link in self._spoken_on if named else ():
+                    link.drop(self.group_id, named)
+                self._spoken_on.clear()
+
+    def _say(self, link: Link, exchange: Exchange, timeout_ms: int) -> None:
+        """Call on a channel, as `member.channel.connections` does: which they were is known until the end."""
+        self._spoken_on[link] = None
+        if isinstance(exchange.body, m.JoinRequest) and not exchange.body.member_id:
+            exchange.on_named = self._hear_name
+        link.send(exchange, timeout_ms)
+
+    def _hear_name(self, member_id: str) -> bool:
+        self._named = member_id
+        return self.is_alive and self.machine.state in ENDED
 
     def _links(self) -> Iterable[Link]:
         """The channels of its process that it has a part in."""
@@ -264,7 +278,7 @@ class Client:
                 exchange.operation, exchange.body = ops.HEARTBEATS, self._batch()
             self._network.send(exchange, send.timeout_ms)
         else:
-            self.link.send(exchange, send.timeout_ms)
+            self._say(self.link, exchange, send.timeout_ms)
 
     def _batch(self) -> m.HeartbeatsRequest:
         """A heartbeat of its own, and one of each mate in the process that goes over HTTP too."""

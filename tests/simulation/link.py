@@ -84,6 +84,7 @@ class Link:
         self._failures = 0
         self._ids = count(1)
         self._open: dict[int | str, Exchange] = {}
+        self._naming: dict[int | str, Exchange] = {}
         self._queue: list[Exchange] = []
         self._pause: asyncio.TimerHandle | None = None
         network.links.append(self)
@@ -116,6 +117,8 @@ class Link:
         number = next(self._ids)
         call_id: int | str = number if number % 3 else f"c{number}"
         self._open[call_id] = exchange
+        if exchange.on_named is not None:
+            self._naming[call_id] = exchange
         envelope: dict[str, Any] = {"id": call_id, "op": exchange.operation.name}
         if exchange.operation.name != "coordinator":
             envelope["group_id"] = exchange.group_id
@@ -161,10 +164,19 @@ class Link:
             self._pushed(said)
             return
         exchange = self._open.pop(said["id"], None)
+        self._take_name(self._naming.pop(said["id"], None), said)
         if exchange is None:
             return
         body = text[text.index(b'"body":') + 7 : -1]
         self._network.end(exchange, read_answer(exchange.operation, said["status"], {}, body))
+
+    def _take_name(self, exchange: Exchange | None, said: dict[str, Any]) -> None:
+        """A first join is answered; by a refusal, that its member is in the group already is not said."""
+        if exchange is None or exchange.on_named is None or said["status"] not in {200, 202}:
+            return
+        member_id = said["body"].get("member_id")
+        if member_id and exchange.on_named(member_id):
+            self.drop(exchange.group_id, member_id)
 
     def _pushed(self, push: dict[str, Any]) -> None:
         text = f"push {push['event']} to {self.name}"
@@ -257,6 +269,7 @@ class Link:
         self._way = Way.CLOSED
         waiting = [*self._open.values(), *self._queue]
         self._open.clear()
+        self._naming.clear()
         self._queue.clear()
         if any(mate.runs for mate in self.mates) and self.is_alive:
             self._failures += 1
@@ -339,4 +352,5 @@ class Link:
                 self.line.down.end()
             self.line = None
         self._open.clear()
+        self._naming.clear()
         self._queue.clear()

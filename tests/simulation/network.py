@@ -63,7 +63,8 @@ class ApiCall:
 class Exchange:
     """A request on its way, and whoever waits for it. `on_end` is called at most once.
 
-    `forget` is of the channel over which it is asked, None over HTTP.
+    `forget` is of the channel over which it is asked, None over HTTP. `on_named`: of a first join on a channel: called
+    with the id that its answer names, whether anybody waits for that; True: nobody answers for the member any more.
     """
 
     who: str
@@ -75,6 +76,7 @@ class Exchange:
     serving: list[asyncio.Task[None]] = field(default_factory=list)
     timeout: asyncio.TimerHandle | None = None
     forget: "Callable[[Exchange], None] | None" = None
+    on_named: Callable[[str], bool] | None = None
 
 
 class HttpApi:

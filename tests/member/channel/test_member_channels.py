@@ -14,6 +14,7 @@ from aiohttp import web
 from rallypoint import Assignment, ChannelPool, GroupMember, MemberOptions
 from rallypoint import member as member_package
 from rallypoint.member.channel.channel import LATE_SHARE, Endpoint
+from rallypoint.member.channel.connections import SpokenOn
 from rallypoint.member.core import events as ev
 from rallypoint.member.core.outcomes import Answered
 from rallypoint.member.core.states import State
@@ -435,6 +436,57 @@ async def test_members_of_a_pool_share_a_channel(fake: FakeCoordinator) -> None:
     assert pool.channel_count == 0
 
 
+@pytest.mark.parametrize("learns_late", [False, True])
+async def test_a_member_that_ends_amid_its_first_join_is_dropped_when_the_answer_names_it(
+    fake: FakeCoordinator, learns_late: bool
+) -> None:
+    """Nobody knows the id before. The channel goes on for the other, and would keep the session."""
+    pool, going_on = ChannelPool(), asyncio.Event()
+
+    async def wait(request: web.Request) -> None:
+        await going_on.wait()
+
+    async with GroupMember(options(fake, client_id="other"), channels=pool) as other:
+        await other.wait_assigned(30_000)
+        member = GroupMember(options(fake, group_instance_id="i1"), channels=pool)
+        if learns_late:
+            fake.plant("join", wait)
+        await member.start()
+        await until(lambda: any(body.group_instance_id == "i1" for body in fake.bodies("join")))
+        await member.close()
+        going_on.set()
+        await until(lambda: [one.partition("-")[0] for one in fake.channels.dropped] == ["i1"])
+        assert fake.channels.close_codes == []
+
+
+@pytest.mark.parametrize("instance", [None, "i1"])
+async def test_a_member_that_has_left_is_not_dropped(fake: FakeCoordinator, instance: str | None) -> None:
+    pool = ChannelPool()
+    async with GroupMember(options(fake), channels=pool) as other:
+        member = GroupMember(options(fake, group_instance_id=instance), channels=pool)
+        await member.start()
+        await until(lambda: member.state is State.STABLE and len(fake.group.members) == 2)
+        await member.leave()
+        await other.committed()
+        assert fake.channels.dropped == []
+
+
+async def test_a_member_that_left_a_full_channel_is_dropped_on_that_too(fake: FakeCoordinator) -> None:
+    """Its word on the next one may not have counted yet."""
+    pool = ChannelPool()
+    async with GroupMember(options(fake), channels=pool) as one:
+        await one.wait_assigned(30_000)
+        member = GroupMember(options(fake, group_instance_id="i1"), channels=pool)
+        await member.start()
+        await until(lambda: member.state is State.STABLE and len(fake.group.members) == 2)
+        fake.plant("commit", problem(ErrorCode.THROTTLING_QUOTA_EXCEEDED, limit_name="channel_groups_max"))
+        await member.commit({next(iter(member.assignment.partitions)): 1})  # type: ignore[union-attr]
+        assert fake.channels.opened_count == 2
+        await member.close()
+        await until(lambda: [name.partition("-")[0] for name in fake.channels.dropped] == ["i1"])
+        assert fake.channels.close_codes == [1000], "the second is closed, for it was the member's alone"
+
+
 async def test_a_pool_opens_another_channel_where_one_has_its_members(fake: FakeCoordinator) -> None:
     pool = ChannelPool(members_max=2)
     members = [GroupMember(options(fake), channels=pool) for _ in range(5)]
@@ -685,7 +737,7 @@ async def test_a_fault_while_a_channel_is_opened_is_told_and_leaves_no_seat_on_a
     told: list[ev.Event] = []
     http = HttpTransport()
     no_context: Any = object()  # at which aiohttp raises what is no fault of a connection
-    lease = ChannelPool().lease(Endpoint(fake.url, tls=no_context), "g", told.append, http)
+    lease = ChannelPool().lease(Endpoint(fake.url, tls=no_context), "g", told.append, http, SpokenOn("g"))
     try:
         for _ in range(2):
             assert isinstance(await lease.call(ops.LIST_TOPICS, None, 30_000), Answered)

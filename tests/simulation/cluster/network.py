@@ -226,7 +226,7 @@ class ClusterClient(Client):
         if link is None:
             self._wires.send(exchange, send.timeout_ms)
         else:
-            link.send(exchange, send.timeout_ms)
+            self._say(link, exchange, send.timeout_ms)
 
     def _drop_call(self, exchange: Exchange) -> None:
         assert isinstance(exchange, RoutedExchange)
