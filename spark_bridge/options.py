@@ -8,6 +8,7 @@ checked later. Each source checks its own options.
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pkgutil import resolve_name
 
 from rallypoint import MemberOptions
@@ -178,9 +179,7 @@ class BridgeOptions:
     @property
     def cooperative(self) -> bool:
         """Whether the query keeps its other partitions in a rebalance: only if all its assignors are cooperative."""
-        return not self.eager and all(
-            registry.resolve(_choice(one)).protocol == "cooperative" for one in self.assignors
-        )
+        return not self.eager and _are_cooperative(self.assignors)
 
     def instance_id(self, checkpoint_id: str) -> str | None:
         """The name of a static member; None for a dynamic one."""
@@ -305,6 +304,12 @@ def _assignors(given: OptionText) -> tuple[str, ...]:
         except registry.AssignorError as error:
             raise OptionError("assignor", str(error)) from error
     return names
+
+
+@cache
+def _are_cooperative(assignors: tuple[str, ...]) -> bool:
+    """Whether all are. To resolve one reads all that is installed, and a query that waits asks with each trigger."""
+    return all(registry.resolve(_choice(one)).protocol == "cooperative" for one in assignors)
 
 
 def _choice(name: str) -> registry.Choice:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rallypoint.assignors import registry
 from rallypoint.member.tls_files import TlsFiles
 from rallypoint.spark_bridge.errors import OptionError
 from rallypoint.spark_bridge.member_options import SPELLING, member_options
@@ -330,6 +331,15 @@ def test_an_assignor_of_the_programs_own_is_named_by_its_module(name: str) -> No
     (own, other) = options.member_options(None).assignors
     assert (getattr(own, "name", None), other) == ("own", "cooperative-sticky")
     assert not options.cooperative
+
+
+def test_what_is_installed_is_not_read_with_each_trigger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query that waits for partitions asks with each, and Spark hands over other copies of the options."""
+    options = parse_options(NEEDED)
+    assert options.cooperative
+    monkeypatch.setattr(registry, "entry_points", lambda **_: pytest.fail("what is installed is read again"))
+    assert options.cooperative
+    assert pickle.loads(pickle.dumps(options)).cooperative
 
 
 @pytest.mark.parametrize(
