@@ -264,6 +264,7 @@ def test_a_callback_that_raises_is_told_with_its_cause(service: Service) -> None
 def test_waits_end_in_time(service: Service) -> None:
     service.fake.group.pending["somebody"] = "else"
     with BlockingGroupMember(service.options()) as member:
+        wait_until(lambda: member.state is State.JOINING)
         with pytest.raises(TimeoutError, match="Joining"):
             member.wait_assigned(50)
         with pytest.raises(IllegalGeneration):
