@@ -14,7 +14,7 @@ SCHEDULES ?= 1000
 FROM ?= 1
 REWRITE ?=
 # Of the tests: small, full or long (CONTRIBUTING.md); in how many processes, and what each run says in the end. Half of
-# a test's time is a wait for something, so there are more processes than two cores, and more where tests wait longer.
+# a test's time is a wait for something, so there are more processes than two cores; one more for Spark's, which wait longer.
 SIZE ?= full
 PYTEST = $(BIN)/python -m pytest --numprocesses $(or $(WORKERS),$(PROCESSES)) --dist loadgroup --no-loadscope-reorder \
 	--durations 15 --durations-min 1
@@ -29,7 +29,7 @@ export PYTHONDONTWRITEBYTECODE :=
 JAVA = export JAVA_HOME="$$(scripts/java.sh --install || true)";
 
 PROCESSES = 4
-test-all: PROCESSES = 6
+test-all: PROCESSES = 5
 
 .PHONY: help setup demo cluster cluster-faults test parts test-all judges check image sim sim-cluster plants scenarios bench serve docs format constraints etcd-stubs clean
 

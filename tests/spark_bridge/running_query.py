@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.real.parts import ROOT, free_port, last_lines
-
-PATIENCE_SECONDS = 240.0
-"""For several drivers that start at once, on a machine that has much else to do."""
+from tests.spark_bridge.spark_run import PATIENCE_SECONDS
 
 Row = tuple[Any, ...]
 

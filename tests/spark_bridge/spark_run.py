@@ -34,8 +34,8 @@ WITH_SPARK = [
 WITH_DRIVERS = [*WITH_SPARK, pytest.mark.drivers]
 """Of those that start several drivers: another process runs them, of several that run tests."""
 
-PATIENCE_SECONDS = 90.0
-"""Ten times what an idle machine takes."""
+PATIENCE_SECONDS = 240.0
+"""Twenty times what an idle machine takes; several processes of tests share two cores with what they start."""
 
 
 @contextmanager

@@ -22,15 +22,12 @@ from tests.end_to_end.network import SERVICE, call_inside, running_network, way_
 from tests.end_to_end.service_process import ServiceProcess
 from tests.real.kafka import Place, create_topic, require_jars, running_broker
 from tests.spark_bridge.spark_cluster import Cluster
-from tests.spark_bridge.spark_run import WITH_DRIVERS
+from tests.spark_bridge.spark_run import PATIENCE_SECONDS, WITH_DRIVERS
 
 pytestmark = [*WITH_DRIVERS, pytest.mark.kafka]
 
 TOPIC = "clicks"
 PARTITIONS = 4
-PATIENCE_SECONDS = 240.0
-"""Ten programs of the JVM start, one after another where there is one core."""
-
 T = TypeVar("T")
 
 

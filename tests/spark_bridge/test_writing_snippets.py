@@ -26,8 +26,11 @@ from tests.spark_bridge.writing_snippets import SNIPPETS, Written, examples
 pytestmark = [*WITH_SPARK, pytest.mark.programs, pytest.mark.postgresql]
 
 PROGRAM = "tests.spark_bridge.snippet_program"
-PRODUCING_SECONDS = 4.0
-"""All that is produced is a batch for each of twelve queries, each half a second of CPU time."""
+PRODUCING_SECONDS = 20.0
+"""After so long come more records though some are not committed yet: of a driver that is killed, say. Otherwise they
+come when all of before is committed. A batch costs half a second of CPU time in each of twelve queries, and a busy
+machine would never catch up with records that come by the clock.
+"""
 TABLES = """
 CREATE TABLE clicks (topic text, "partition" integer, "offset" bigint, word text);
 CREATE TABLE words (word text PRIMARY KEY, count bigint);
@@ -87,7 +90,7 @@ class Fixture:
         """Until each group has so many members, and has committed everything up to `beyond`."""
 
         def reached() -> bool:
-            if time.monotonic() >= self._next_s:
+            if time.monotonic() >= self._next_s or all(self._stands(name, members, self.end) for name in SNIPPETS):
                 self.produce()
                 self._next_s = time.monotonic() + PRODUCING_SECONDS
             for driver in self.drivers[:members]:
