@@ -3,8 +3,8 @@
 Theory of operation: a client connects here as to a broker. Whatever it asks of groups is answered by the service's
 HTTP API; what names brokers is answered by the broker, with the door's address in place of the broker's, so that the
 client never leaves; all else is passed on as bytes, over a connection to the broker of this client alone. As with a
-broker, the next request of a connection is looked at when the one before is answered. A client that goes takes the
-call that waits for it along.
+broker, the next request of a connection is looked at when the one before is answered, and what a client asked before
+it went is carried out. A join or a sync that waits is the exception: the client takes it along.
 
 It is an instrument of tests: one broker, no TLS, no passwords.
 
@@ -16,8 +16,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from struct import Struct, unpack_from
+from struct import Struct
 from typing import Any, NamedTuple
 
 from rallypoint.protocol.errors import ErrorCode
@@ -36,19 +35,22 @@ from tests.judges.headers import (
     read_key_and_version,
 )
 
-PRODUCE, FETCH, METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER = 0, 1, 3, 10, 60
+PRODUCE, FETCH, METADATA, FIND_COORDINATOR, JOIN, SYNC, DESCRIBE_CLUSTER = 0, 1, 3, 10, 11, 14, 60
 UNSUPPORTED_VERSION = 35
 REQUEST_BYTES_MAX = 100 << 20
 """Kafka's own limit (`socket.request.max.bytes`)."""
 
 VERSIONS_MAX: Mapping[int, int] = {PRODUCE: 9, FETCH: 15, 8: 9, 9: 9}
 """Later ones of Produce and Fetch name brokers in fields of their own; those of offsets name topics by their ids."""
-NOT_OFFERED = frozenset({24, 25, 26, 28, 68, 69, 76, 77, 78, 79, 88, 89})
+NOT_OFFERED = frozenset({24, 25, 26, 28, 68, 69, *range(76, 80), *range(83, 93)})
 """Of what the broker has: transactions, the newer consumer protocol, share groups and streams groups. They are groups
-of the broker, of which the service would know nothing."""
+of the broker, of which the service would know nothing. Who asks for them all the same is refused."""
 PRODUCE_FLEXIBLE = 9
+REQUESTS_MAX = 32
+"""Of one client, read before they are answered. The end of a client that has sent more is seen later."""
 
-_SIZE = Struct(">i")
+_INT16, _INT32 = Struct(">h"), Struct(">i")
+_SIZE = _INT32
 
 
 class Address(NamedTuple):
@@ -171,21 +173,32 @@ def _offered(of_broker: Sequence[Mapping[str, int]]) -> list[Mapping[str, int]]:
     return offered
 
 
+def check_offered(data: bytes) -> None:
+    """Raise CodecError for a request that `_offered` leaves out: a client that asks all the same is none of Kafka's."""
+    key, version = read_key_and_version(data)
+    if key in NOT_OFFERED or version > VERSIONS_MAX.get(key, version):
+        raise CodecError(f"API {key} in version {version} is not offered")
+
+
 def wants_no_answer(data: bytes) -> bool:
-    """Whether it is a Produce with acks 0: the broker says nothing to that."""
+    """Whether it is a Produce with acks 0: the broker says nothing to that. CodecError for one in a transaction."""
     key, version = read_key_and_version(data)
     if key != PRODUCE:
         return False
     flexible = version >= PRODUCE_FLEXIBLE
     _, rest = decode_first(MESSAGES["RequestHeader"], 2 if flexible else 1, data)
-    # First comes the transaction's name, or null: after a length of two bytes or, as a varint, one more than it.
-    length = _uvarint_length(rest) if flexible else max(0, unpack_from(">h", rest)[0]) + 2
-    return bool(unpack_from(">h", rest, length)[0] == 0)
+    # First comes the transaction's name, which is null, for transactions are not offered.
+    no_name = b"\0" if flexible else b"\xff\xff"
+    if not rest.startswith(no_name):
+        raise CodecError("a Produce of a transaction")
+    return _int_at(_INT16, rest, len(no_name)) == 0
 
 
-def _uvarint_length(data: bytes) -> int:
-    """Bytes of a compact string that may be null, its length included. Names of a transaction are short."""
-    return max(1, data[0])
+def _int_at(form: Struct, data: bytes, place: int) -> int:
+    if len(data) < place + form.size:
+        raise CodecError(f"a request of {len(data)} bytes")
+    number: int = form.unpack_from(data, place)[0]
+    return number
 
 
 class _Connection:
@@ -196,37 +209,48 @@ class _Connection:
         self._reader = reader
         self._writer = writer
         self._broker: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._requests: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._places = asyncio.Semaphore(REQUESTS_MAX)
+        self._gone = asyncio.Event()
 
     async def serve(self) -> None:
         """Until the client goes. Errors: EOFError and OSError when it does, or the broker; CodecError for nonsense."""
-        request = asyncio.ensure_future(read_message(self._reader))
+        reading = asyncio.ensure_future(self._read())
         try:
-            while True:
-                data = await request
-                # Read on while the answer is made: it is how the end of a client is seen that waits for one.
-                request = asyncio.ensure_future(read_message(self._reader))
-                answer = await self._unless_it_goes(self._answer(data), request)
-                if answer is not None:
+            while (data := await self._requests.get()) is not None:
+                self._places.release()
+                answer = await self._answer(data)
+                if answer is not None and not self._gone.is_set():
                     self._writer.write(_SIZE.pack(len(answer)) + answer)
                     await self._writer.drain()
+            await reading
         finally:
-            request.cancel()
+            await _cancel(reading)
 
-    async def _unless_it_goes(self, answering: Any, next_request: "asyncio.Future[bytes]") -> bytes | None:
-        task = asyncio.ensure_future(answering)
+    async def _read(self) -> None:
+        """Take requests in, until the client goes: it is how the end of a client is seen that waits for an answer."""
         try:
-            await asyncio.wait({task, next_request}, return_when=asyncio.FIRST_COMPLETED)
-            if next_request.done() and not task.done():
-                next_request.result()
-            answer: bytes | None = await task
-            return answer
+            while True:
+                await self._places.acquire()
+                self._requests.put_nowait(await read_message(self._reader))
         finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError, OSError, EOFError, CodecError):
-                await task
+            self._gone.set()
+            self._requests.put_nowait(None)
+
+    async def _unless_it_goes(self, data: bytes) -> bytes | None:
+        answering = asyncio.ensure_future(self._door.answer_here(data))
+        going = asyncio.ensure_future(self._gone.wait())
+        try:
+            await asyncio.wait({answering, going}, return_when=asyncio.FIRST_COMPLETED)
+            return answering.result() if answering.done() else None
+        finally:
+            await _cancel(answering, going)
 
     async def _answer(self, data: bytes) -> bytes | None:
+        check_offered(data)
         key, version = read_key_and_version(data)
+        if key in (JOIN, SYNC):
+            return await self._unless_it_goes(data)
         if is_answered_here(key):
             return await self._door.answer_here(data)
         if key == API_VERSIONS and version not in APIS[key].request.versions:
@@ -252,10 +276,16 @@ class _Connection:
                 writer.close()
 
 
+async def _cancel(*tasks: "asyncio.Future[Any]") -> None:
+    """Return when they are gone, whatever became of them."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 def unsupported_version(data: bytes) -> bytes:
     """What a broker says to an ApiVersions of a version that it lacks: in version 0, which every client can read."""
-    correlation_id: int = unpack_from(">i", data, 4)[0]
-    header = RequestHeader(API_VERSIONS, 0, correlation_id, None)
+    header = RequestHeader(API_VERSIONS, 0, _int_at(_INT32, data, 4), None)
     versions = APIS[API_VERSIONS].request.versions
     known = {"api_key": API_VERSIONS, "min_version": versions[0], "max_version": versions[-1]}
     return encode_response(header, {"error_code": UNSUPPORTED_VERSION, "api_keys": [known]})

@@ -1,16 +1,32 @@
 """The door: to a client it is a broker, and the only one."""
 
 import asyncio
+import json
+import re
 import socket
+import time
+from collections.abc import Callable
+from functools import partial
 from struct import pack, unpack
 from typing import Any
+from urllib.request import urlopen
+from uuid import uuid4
 
 import pytest
 
-from tests.judges.codec import decode, encode
-from tests.judges.door import METADATA, NOT_OFFERED, UNSUPPORTED_VERSION, wants_no_answer
+from tests.judges.codec import CodecError, decode, encode
+from tests.judges.door import (
+    JOIN,
+    METADATA,
+    NOT_OFFERED,
+    REQUESTS_MAX,
+    UNSUPPORTED_VERSION,
+    check_offered,
+    unsupported_version,
+    wants_no_answer,
+)
 from tests.judges.door_process import Judged
-from tests.judges.headers import API_VERSIONS, MESSAGES, RequestHeader, decode_response
+from tests.judges.headers import API_VERSIONS, MESSAGES, RequestHeader, decode_response, encode_request
 from tests.judges.opaque_bytes import (
     ASSIGNMENT,
     SUBSCRIPTION,
@@ -20,10 +36,26 @@ from tests.judges.opaque_bytes import (
 )
 from tests.judges.raw_sides import ask
 
+COMMIT, HEARTBEAT = 8, 12
+WAIT_SECONDS = 30.0
+
 
 def header_bytes(key: int, version: int, header_version: int) -> bytes:
     values = {"request_api_key": key, "request_api_version": version, "correlation_id": 7, "client_id": "c"}
     return encode(MESSAGES["RequestHeader"], header_version, values)
+
+
+def framed(data: bytes) -> bytes:
+    return pack(">i", len(data)) + data
+
+
+def request_bytes(key: int, version: int, asked: dict[str, Any], correlation_id: int = 7) -> bytes:
+    return framed(encode_request(RequestHeader(key, version, correlation_id, "c"), asked))
+
+
+async def answer_to(reader: asyncio.StreamReader, key: int, version: int, correlation_id: int = 7) -> dict[str, Any]:
+    size: int = unpack(">i", await reader.readexactly(4))[0]
+    return decode_response(RequestHeader(key, version, correlation_id, "c"), await reader.readexactly(size))
 
 
 @pytest.mark.kafka
@@ -49,7 +81,19 @@ async def test_a_version_that_it_lacks_is_refused_in_version_0(judged: Judged) -
 
 @pytest.mark.kafka
 @pytest.mark.parametrize(
-    "data", [b"\xff\xff\xff\xff", pack(">i", 2) + b"\0\0", pack(">i", 12) + b"\0\x0b\0\x63" + b"\0" * 8], ids=str
+    "data",
+    [
+        b"\xff\xff\xff\xff",
+        b"\x7f\xff\xff\xff",
+        framed(b"\0\0"),
+        framed(b"\0\x0b\0\x63" + b"\0" * 8),
+        framed(pack(">hh", API_VERSIONS, 99)),
+        framed(header_bytes(0, 9, 2)),
+        framed(header_bytes(9999, 0, 1)),
+        *(framed(header_bytes(key, 0, 2)) for key in sorted(NOT_OFFERED)),
+        request_bytes(COMMIT, 10, {"group_id": "g"}),
+    ],
+    ids=str,
 )
 def test_whoever_sends_nonsense_is_closed(judged: Judged, data: bytes) -> None:
     with socket.create_connection(judged.door, 20) as client:
@@ -58,14 +102,127 @@ def test_whoever_sends_nonsense_is_closed(judged: Judged, data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "transaction", "acks", "silent"),
-    [(3, b"\xff\xff", 0, True), (3, b"\0\x02tx", 0, True), (3, b"\xff\xff", -1, False), (9, b"\0", 0, True),
-     (9, b"\x03tx", 0, True), (9, b"\x03tx", 1, False)],
-)  # fmt: skip
-def test_a_produce_without_acks_gets_no_answer(version: int, transaction: bytes, acks: int, silent: bool) -> None:
-    data = header_bytes(0, version, 2 if version >= 9 else 1) + transaction + pack(">h", acks)
+    ("version", "no_name", "acks", "silent"),
+    [(3, b"\xff\xff", 0, True), (3, b"\xff\xff", -1, False), (9, b"\0", 0, True), (9, b"\0", 1, False)],
+)
+def test_a_produce_without_acks_gets_no_answer(version: int, no_name: bytes, acks: int, silent: bool) -> None:
+    data = header_bytes(0, version, 2 if version >= 9 else 1) + no_name + pack(">h", acks)
     assert wants_no_answer(data) is silent
+    for length in range(4, len(data)):
+        with pytest.raises(CodecError):
+            wants_no_answer(data[:length])
     assert not wants_no_answer(header_bytes(3, 1, 1) + b"\0\0\0\0")
+
+
+@pytest.mark.parametrize(("version", "name"), [(3, b"\0\x02tx"), (9, b"\x03tx"), (9, b"\x81\x01" + b"t" * 128)])
+def test_a_produce_of_a_transaction_is_refused(version: int, name: bytes) -> None:
+    with pytest.raises(CodecError, match="transaction"):
+        wants_no_answer(header_bytes(0, version, 2 if version >= 9 else 1) + name + b"\0\0")
+
+
+@pytest.mark.parametrize("length", range(4, 8))
+def test_an_unknown_version_is_refused_in_words_where_the_request_is_cut_short(length: int) -> None:
+    with pytest.raises(CodecError):
+        unsupported_version(header_bytes(API_VERSIONS, 99, 1)[:length])
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "is_offered"),
+    [
+        (1, 15, True),
+        (1, 16, False),
+        (COMMIT, 9, True),
+        (COMMIT, 10, False),
+        (68, 0, False),
+        (92, 0, False),
+        (3, 99, True),
+    ],
+)
+def test_what_is_not_offered_is_refused(key: int, version: int, is_offered: bool) -> None:
+    """An API or a version that the broker lacks, too, the broker refuses itself."""
+    data = pack(">hh", key, version)
+    if is_offered:
+        check_offered(data)
+    else:
+        with pytest.raises(CodecError, match=f"API {key} in version {version} is not offered"):
+            check_offered(data)
+
+
+@pytest.mark.kafka
+async def test_many_requests_at_once_are_answered_in_their_order(judged: Judged) -> None:
+    """Those of groups and those of the broker, more than the door reads ahead."""
+    reader, writer = await asyncio.open_connection(*judged.door)
+    numbers = range(4 * REQUESTS_MAX)
+    asked: dict[int, dict[str, Any]] = {HEARTBEAT: {"group_id": "none", "generation_id": 1}, METADATA: {"topics": []}}
+    versions = {HEARTBEAT: 4, METADATA: 12}
+    keys = [HEARTBEAT if number % 3 else METADATA for number in numbers]
+    for number, key in zip(numbers, keys, strict=True):
+        writer.write(request_bytes(key, versions[key], asked[key], number))
+    for number, key in zip(numbers, keys, strict=True):
+        await answer_to(reader, key, versions[key], number)
+    writer.close()
+
+
+def joining(group_id: str, member_id: str = "") -> dict[str, Any]:
+    protocols = [{"name": "range", "metadata": b"some"}]
+    timeouts = {"session_timeout_ms": 60_000, "rebalance_timeout_ms": 60_000}
+    return {"group_id": group_id, "member_id": member_id, "protocol_type": "p", "protocols": protocols, **timeouts}
+
+
+async def wait_until(what: str, holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not await asyncio.to_thread(holds):
+        assert time.monotonic() < deadline, f"not {what}"
+        await asyncio.sleep(0.05)
+
+
+def ask_service(judged: Judged, path: str) -> str:
+    with urlopen(judged.service_url + path, timeout=WAIT_SECONDS) as answer:
+        return str(answer.read(), "utf-8")
+
+
+def parked_calls(judged: Judged) -> int:
+    """How many calls the service holds back."""
+    said = re.search(r"^rallypoint_parked_calls (\S+)$", ask_service(judged, "/metrics"), re.MULTILINE)
+    assert said is not None
+    return int(float(said[1]))
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("pipelined", [0, 1, 3])
+async def test_a_client_that_goes_takes_its_waiting_call_along(judged: Judged, pipelined: int) -> None:
+    """Also if it has sent more requests meanwhile."""
+    group_id, before = f"going-{uuid4()}", parked_calls(judged)
+    (reader, stays), (goes_reader, goes) = [await asyncio.open_connection(*judged.door) for _ in range(2)]
+    stays.write(request_bytes(JOIN, 3, joining(group_id)))
+    assert (await answer_to(reader, JOIN, 3))["generation_id"] == 1
+    goes.write(request_bytes(JOIN, 9, joining(group_id)))
+    member_id = (await answer_to(goes_reader, JOIN, 9))["member_id"]
+    # It waits for the other one to join again.
+    goes.write(request_bytes(JOIN, 9, joining(group_id, member_id)))
+    for number in range(pipelined):
+        goes.write(request_bytes(HEARTBEAT, 4, {"group_id": group_id}, number))
+    await wait_until("parked", lambda: parked_calls(judged) == before + 1)
+    goes.transport.abort()
+    await wait_until("dropped", lambda: parked_calls(judged) == before)
+    stays.close()
+
+
+def is_committed(judged: Judged, group_id: str) -> bool:
+    return bool(json.loads(ask_service(judged, f"/v1/groups/{group_id}/offsets"))["offsets"])
+
+
+@pytest.mark.kafka
+async def test_what_a_client_asked_before_it_went_is_carried_out(judged: Judged) -> None:
+    """As by a broker, whatever waits for an answer alone."""
+    group_ids = [f"gone-{uuid4()}" for _ in range(20)]
+    for group_id in group_ids:
+        topic = {"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 5}]}
+        commit = {"group_id": group_id, "generation_id_or_member_epoch": -1, "topics": [topic]}
+        with socket.create_connection(judged.door, WAIT_SECONDS) as client:
+            client.sendall(request_bytes(HEARTBEAT, 4, {"group_id": group_id}) + request_bytes(COMMIT, 9, commit))
+    for group_id in group_ids:
+        await wait_until("committed", partial(is_committed, judged, group_id))
 
 
 @pytest.mark.parametrize("data", [b"", b"\0", b"\xff\0text"])
@@ -86,3 +243,25 @@ def test_what_members_over_http_say_is_kafkas_form() -> None:
         "assigned_partitions": [{"topic": "t", "partitions": [3]}], "user_data": b"\0\x01"
     }  # fmt: skip
     assert subscription_bytes(said, "connect").startswith(b'{"topics"')
+
+
+ODD: tuple[Any, ...] = (
+    "text", 5, [1], {}, {"topics": None}, {"topics": "abc"}, {"topics": [1]}, {"topics": ["t" * 40_000]},
+    {"topics": ["t"], "generation_id": None}, {"topics": ["t"], "generation_id": "x"},
+    {"topics": ["t"], "owned_partitions": [1]}, {"topics": ["t"], "owned_partitions": {"t": ["x"]}},
+    {"topics": ["t"], "owned_partitions": {"t": [1 << 40]}}, {"topics": ["t"], "rack_id": 5},
+    {"topics": ["t"], "user_data": {"base64": "!"}}, {"partitions": {"t": [1]}, "user_data": {"base64": 5}},
+    {"partitions": {"t": ["x"]}}, {"partitions": [1]}, {"topics": None, "partitions": None},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("said", ODD, ids=lambda said: str(said)[:60])
+def test_whatever_a_member_over_http_says_a_client_can_read(said: Any) -> None:
+    """One member that says nonsense must not close every leader's connection. It is read as nothing."""
+    read = decode(SUBSCRIPTION, 3, subscription_bytes(said, "consumer")[2:])
+    assert read == {"topics": [], "user_data": None, "owned_partitions": [], "generation_id": -1, "rack_id": None}
+    assert decode(ASSIGNMENT, 3, assignment_bytes(said, "consumer")[2:]) == {
+        "assigned_partitions": [],
+        "user_data": None,
+    }
+    assert json.loads(subscription_bytes(said, "connect")) == said
