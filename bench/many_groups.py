@@ -5,15 +5,19 @@ programs with a group each, so here no two calls that wait are of one group. The
 """
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from bench.channel import ChannelConnection
 from bench.crowd import TOPIC, Crowd, WrongAnswerError
+from bench.groups_floor import STORE
 from bench.line import Answer, Line
 from bench.metrics import Cost, LoadResult, RebalanceResult, Repetition, rebalance_result, total_cost
 from bench.plan import Benchmark, Plan, service
-from bench.process import Server
+from bench.process import Server, python, running
 from bench.scenarios import (
     CONNECTIONS,
     CheckOffsets,
@@ -25,7 +29,7 @@ from bench.scenarios import (
     measure,
     measure_commits,
 )
-from rallypoint.protocol.operations import FETCH
+from rallypoint.protocol.operations import COMMIT, FETCH
 
 MEMBERS_PER_GROUP = 100
 SMALL_GROUP = 100
@@ -143,6 +147,56 @@ async def measure_small_group_forms(name: str, plan: Plan, kind: type[Line], ser
     return [await measure_formations(name, plan, kind, serve, count=1, size=size)]
 
 
+async def measure_floor(plan: Plan) -> Sequence[LoadResult]:
+    """What the libraries alone take for such calls: see `bench.groups_floor`. Each number has its own process."""
+    results = []
+    for count in dict.fromkeys((min(FEWER_GROUPS, plan.groups), plan.groups)):
+        with TemporaryDirectory(dir=plan.directory, prefix="bench-") as name:
+            async with running(python("bench.groups_floor"), Path(name)) as server:
+                lines = [await ChannelConnection.open(server.host, server.port) for _ in range(count)]
+                results.append(await _measure_rows("channel-groups-commit-floor", plan, server, lines))
+                results.append(await _measure_echoes("channel-groups-fetch-floor", plan, server, lines))
+                for line in lines:
+                    line.close()
+            _check_rows(Path(name) / STORE, count)
+    return results
+
+
+async def _measure_rows(name: str, plan: Plan, server: Server, lines: Sequence[Line]) -> LoadResult:
+    """The commits of `channel-groups`, in the names of members that nobody knows."""
+
+    def frame_of(index: int, number: int) -> bytes:
+        offsets = {TOPIC: {"0": {"offset": number, "metadata": ""}}}
+        body = {"generation_id": 1, "member_id": f"bench-{index}-{'0' * 32}", "offsets": offsets}
+        return lines[index].frame_of(COMMIT, f"group-{index}", body)
+
+    return await measure(name, plan, server, lines, frame_of, commit_fault, members=0)
+
+
+async def _measure_echoes(name: str, plan: Plan, server: Server, lines: Sequence[Line]) -> LoadResult:
+    """The fetches of `channel-groups`, of offsets that nobody looks up."""
+    frames = [line.frame_of(FETCH, f"group-{index}", {"topics": [TOPIC]}) for index, line in enumerate(lines)]
+
+    def fault_of(index: int, number: int, answer: Answer) -> str | None:
+        return None if answer.status == 200 and _offset_in(answer) == 0 else fault(answer)
+
+    return await measure(name, plan, server, lines, lambda index, _: frames[index], fault_of, members=0)
+
+
+def _check_rows(path: Path, count: int) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        (found,) = database.execute("SELECT count(*) FROM commits").fetchone()
+    if found != count:
+        raise WrongAnswerError(f"{found} of {count} groups are in the file of the floor")
+
+
+def commit_fault(index: int, number: int, answer: Answer) -> str | None:
+    """What is wrong with the answer to a commit of partition 0."""
+    if answer.status != 200 or answer.json()["offsets"][TOPIC]["0"]["error_code"] != 0:
+        return fault(answer)
+    return None
+
+
 async def _loads(plan: Plan) -> Sequence[LoadResult]:
     return await measure_loads("channel", plan, ChannelConnection, service)
 
@@ -158,6 +212,9 @@ async def _small_group_forms(plan: Plan) -> Sequence[RebalanceResult]:
 BENCHMARKS: Mapping[str, Benchmark] = {
     "channel-groups": Benchmark(
         "commits, fetches, heartbeats of 64 and of 1,000 groups, one member and channel each", _loads
+    ),
+    "channel-groups-floor": Benchmark(
+        "such commits and fetches on bare WebSockets: parsed, stored and answered, without any rule", measure_floor
     ),
     "channel-groups-form": Benchmark("10,000 members on open channels form groups of 100, no delay", _groups_form),
     "channel-small-group-forms": Benchmark("100 members on open channels form a group, no delay", _small_group_forms),

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from bench.channel import ChannelConnection
-from bench.crowd import TOPIC, Crowd
+from bench.crowd import TOPIC, Crowd, WrongAnswerError
+from bench.groups_floor import STORE, Writer
 from bench.kafka_line import KafkaLine
-from bench.many_groups import BENCHMARKS
+from bench.many_groups import BENCHMARKS, _check_rows
 from bench.metrics import LoadResult, RebalanceResult, is_right
 from bench.plan import Plan, service
 from rallypoint.protocol.operations import FETCH
@@ -47,6 +48,26 @@ async def test_who_was_brought_and_never_came_is_hung_up(tmp_path: Path) -> None
             await crowd.grow(1)
             assert crowd.members == brought[:1]
         assert [member.line for member in brought] == [None, None]
+
+
+@pytest.mark.slow  # starts a program
+async def test_the_floor_answers_each_call_and_keeps_a_row_of_each_group(tmp_path: Path) -> None:
+    results = await BENCHMARKS["channel-groups-floor"].run(replace(FEW, directory=tmp_path))
+    assert [result.name for result in results] == ["channel-groups-commit-floor", "channel-groups-fetch-floor"]
+    for result in results:
+        assert isinstance(result, LoadResult)
+        assert is_right(result), result.first_errors
+        assert (result.connections, result.members) == (3, 0)
+
+
+def test_a_floor_that_wrote_less_is_no_floor(tmp_path: Path) -> None:
+    path = tmp_path / STORE
+    writer = Writer(path)
+    writer._write([("group-0", b"{}")])
+    writer.close()
+    _check_rows(path, 1)
+    with pytest.raises(WrongAnswerError, match="1 of 2 groups"):
+        _check_rows(path, 2)
 
 
 def test_a_fetch_at_a_broker_names_the_one_partition() -> None:
