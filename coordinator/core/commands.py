@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from rallypoint.coordinator.core.moves import Moves
 from rallypoint.coordinator.core.records import NEVER_PAUSED, EndsHistoryRecord, RunningTimeRecord, TopicRecord
@@ -69,6 +69,15 @@ GroupRequest = (
     | admin.JoinWaitRequest
 )
 """All that can be asked of a group."""
+_MemberRequest = m.JoinRequest | m.SyncRequest | m.HeartbeatRequest | m.CommitRequest
+OF_MEMBERS: frozenset[type] = frozenset({m.JoinRequest, m.SyncRequest, m.HeartbeatRequest, m.CommitRequest})
+"""What a member asks for itself: these name it."""
+
+
+def caller_of(request: GroupRequest) -> str:
+    """The member that calls; "" where the call is nobody's, or of one that has no id yet."""
+    # A model that is asked for a field it has not got takes ten times as long as with one that it has.
+    return cast(_MemberRequest, request).member_id if type(request) in OF_MEMBERS else ""
 
 
 class Call(NamedTuple):

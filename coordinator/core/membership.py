@@ -14,6 +14,7 @@ from rallypoint.coordinator.core.commands import (
     HangUp,
     Rebalance,
     Trigger,
+    caller_of,
 )
 from rallypoint.coordinator.core.decision import (
     Draft,
@@ -732,11 +733,11 @@ def connection_lost(group: Group, command: ConnectionLost, context: DecisionCont
 
 def come_back(group: Group, request: GroupRequest, draft: Draft) -> None:
     """Any call of a member whose connection was lost ends its grace, whatever the call is answered."""
-    member_id: str | None = getattr(request, "member_id", None)
+    member_id = caller_of(request)
     if not member_id and isinstance(request, m.JoinRequest) and request.request_id is not None:
         # A first join that comes again, before its sender has learnt its id.
-        member_id = group.requests.get(request.request_id)
-    member = group.members.get(member_id or "")
+        member_id = group.requests.get(request.request_id, "")
+    member = group.members.get(member_id)
     if member is not None and member.grace_deadline_ms is not None:
         draft.fact(t.GraceSet(member.member_id, None))
         draft.cancel_grace(member)

@@ -38,6 +38,7 @@ from rallypoint.coordinator.core.commands import (
     TimerFired,
     TimerKey,
     TimerKind,
+    caller_of,
 )
 from rallypoint.coordinator.core.decide import Decision, step
 from rallypoint.coordinator.core.decision import MADE_AT_ONCE_MAX, call_timer
@@ -446,7 +447,7 @@ class GroupExecutor:
         """When the last came that waits here and is a sign of life, by member."""
         heard: dict[str, int] = {}
         for command in self._mailbox:
-            if isinstance(command, Call) and (member_id := getattr(command.request, "member_id", "")):
+            if isinstance(command, Call) and (member_id := caller_of(command.request)):
                 waiting = self._waiting.get(command.call_id)
                 if waiting is not None:
                     heard[member_id] = waiting.since_ms

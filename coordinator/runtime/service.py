@@ -24,6 +24,7 @@ from rallypoint.coordinator.core.commands import (
     GroupRequest,
     Rules,
     TopicsChanged,
+    caller_of,
 )
 from rallypoint.coordinator.core.decide import step
 from rallypoint.coordinator.core.effects import Failure, GroupAnswer, GroupUnloaded, LargeDescription, Reply
@@ -569,7 +570,7 @@ class Service:
         self.metadata_bytes += delta_bytes
 
     def _answer_unloaded(self, shard: Shard, group_id: str, request: GroupRequest) -> GroupAnswer | Failure:
-        shard.hear_of_member(group_id, getattr(request, "member_id", ""))
+        shard.hear_of_member(group_id, caller_of(request))
         refusal = self._stateless_refusal(group_id, request)
         if refusal is not None:
             return refusal

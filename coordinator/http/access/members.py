@@ -7,7 +7,7 @@ session timeout is forgotten: it is no member any more. But one that a channel c
 
 from collections.abc import Callable, Iterator
 
-from rallypoint.coordinator.core.commands import GroupRequest
+from rallypoint.coordinator.core.commands import OF_MEMBERS, GroupRequest, caller_of
 from rallypoint.coordinator.core.effects import Failure
 from rallypoint.coordinator.http.access.control import JOIN_GROUP, Permit
 from rallypoint.protocol import messages as m
@@ -15,7 +15,6 @@ from rallypoint.protocol.errors import ErrorCode
 
 LIVING = frozenset({ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS})
 """What is answered to a member, and to nobody else."""
-_OF_MEMBERS = frozenset({m.JoinRequest, m.SyncRequest, m.HeartbeatRequest, m.CommitRequest})
 
 
 class MemberCallers:
@@ -41,11 +40,11 @@ class MemberCallers:
 
     def note_answer(self, group_id: str, request: GroupRequest, answer: object, permit: Permit) -> None:
         """A call was answered, or waits for its answer. It counts if it turns out to be a member's."""
-        if type(request) not in _OF_MEMBERS:
+        if type(request) not in OF_MEMBERS:
             return
         if isinstance(answer, Failure) and answer.code not in LIVING:
             return
-        member_id: str = getattr(request, "member_id", "")
+        member_id = caller_of(request)
         if isinstance(answer, m.JoinAnswer | m.WaitingAnswer):
             member_id = answer.member_id or member_id
         if member_id:

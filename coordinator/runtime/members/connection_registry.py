@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple, Protocol
 
-from rallypoint.coordinator.core.commands import GroupRequest
+from rallypoint.coordinator.core.commands import GroupRequest, caller_of
 from rallypoint.coordinator.core.effects import (
     Event,
     Failure,
@@ -93,12 +93,6 @@ def is_refusal(answer: object) -> bool:
     return answer.code is not ErrorCode.REBALANCE_IN_PROGRESS or answer.superseded
 
 
-def _speaker(request: GroupRequest) -> str:
-    """The member that calls; "" where the call is nobody's, or of one that has no id yet."""
-    member_id: str = getattr(request, "member_id", "")
-    return member_id
-
-
 _NOBODY = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_MAX_SIZE_REACHED})
 """Refusals that say that the member is none."""
 _NAMING = (m.JoinAnswer, m.WaitingAnswer)
@@ -147,7 +141,7 @@ class ConnectionRegistry:
         named.
         """
         groups = self._carried.get(connection)
-        return groups is None or group_id in groups or len(groups) < connection.groups_max or not _speaker(request)
+        return groups is None or group_id in groups or len(groups) < connection.groups_max or not caller_of(request)
 
     def on_call(
         self,
@@ -161,7 +155,7 @@ class ConnectionRegistry:
 
         One that waits counts from now, and is taken back if it turns out to be nobody's.
         """
-        member_id = _speaker(request)
+        member_id = caller_of(request)
         if member_id and not is_refusal(answer):
             self._count(group_id, member_id, connection)
         if answer is not None:
@@ -180,7 +174,7 @@ class ConnectionRegistry:
                 if left.error_code == ErrorCode.NONE:
                     self.drop(group_id, left.member_id, told=connection)
             return
-        member_id = _speaker(request)
+        member_id = caller_of(request)
         if isinstance(answer, Failure):
             if member_id and answer.code in _NOBODY and self.connection_of(group_id, member_id) is connection:
                 self.drop(group_id, member_id, told=connection)
