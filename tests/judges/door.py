@@ -102,8 +102,8 @@ class Door:
         except CodecError as error:
             # As a broker does: whoever sends what is no request is closed.
             print(f"door: {error}", file=sys.stderr, flush=True)
-        except (OSError, EOFError):
-            return  # it goes
+        except (OSError, EOFError, asyncio.CancelledError):
+            return  # it goes, or the door does
         finally:
             self._connections.discard(task)
             connection.close()

@@ -6,13 +6,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from examples.handover.processes import wait_until_stopped
+from tests.judges.accounts import Stint
 from tests.judges.door_process import Judged
 from tests.real import kafka_clients
 from tests.real.parts import last_lines
@@ -50,15 +51,25 @@ class Member:
     process: "subprocess.Popen[str]"
     log: Path
     read: list[Read] = field(default_factory=list)
+    stints: list[Stint] = field(default_factory=list)
     partitions: frozenset[int] = frozenset()
     is_to_end: bool = False
 
     def listen(self) -> None:
-        """Take in what it says, until it ends."""
+        """Take in what it says, until it ends. Who is killed may not have said its last line to the end."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self._take(line.rstrip("\n"))
+            if line.endswith("\n"):
+                self._take(line[:-1])
         self.partitions = frozenset()
+
+    def _has(self, partitions: Iterable[int]) -> None:
+        self.partitions = frozenset(partitions)
+        self.stints.append(Stint(self.what, time.monotonic(), {}))
+
+    def _has_read(self, partition: int, offset: int, value: str) -> None:
+        self.read.append(Read(partition, offset, value))
+        self.stints[-1].offsets.setdefault(partition, []).append(offset)
 
     def _take(self, line: str) -> None:
         if line.startswith("{"):
@@ -66,20 +77,20 @@ class Member:
             return
         word, _, rest = line.partition(" ")
         if word == "assigned":
-            self.partitions = frozenset(int(number) for number in rest.split(",") if number)
+            self._has(int(number) for number in rest.split(",") if number)
         elif word == "record":
             partition, offset, value = rest.split(" ")
-            self.read.append(Read(int(partition), int(offset), value))
+            self._has_read(int(partition), int(offset), value)
 
     def _take_of_java(self, event: Mapping[str, Any]) -> None:
         """Of Kafka's own tool, which says in JSON which partitions came and went."""
         match event:
             case {"name": "partitions_assigned", "partitions": [*named]}:
-                self.partitions |= {one["partition"] for one in named}
+                self._has(self.partitions | {one["partition"] for one in named})
             case {"name": "partitions_revoked", "partitions": [*named]}:
-                self.partitions -= {one["partition"] for one in named}
+                self._has(self.partitions - {one["partition"] for one in named})
             case {"name": "record_data", "partition": int(partition), "offset": int(offset), "value": str(value)}:
-                self.read.append(Read(partition, offset, value))
+                self._has_read(partition, offset, value)
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -132,6 +143,7 @@ class Members:
         self._group = group
         self._folder = folder
         self.all: list[Member] = []
+        self._listening: list[threading.Thread] = []
 
     def start(self, what: str) -> Member:
         """Another one of this client."""
@@ -141,7 +153,8 @@ class Members:
                 command_of(what, self._group), stdout=subprocess.PIPE, stderr=errors, text=True, bufsize=1
             )
         member = Member(what, process, log)
-        threading.Thread(target=member.listen, daemon=True).start()
+        self._listening.append(threading.Thread(target=member.listen, daemon=True))
+        self._listening[-1].start()
         self.all.append(member)
         return member
 
@@ -154,12 +167,18 @@ class Members:
         return {read.value for member in self.all for read in tuple(member.read)}
 
     def wait(self, until: Callable[[], bool], seconds: float, what: str) -> None:
-        """Return when it is so. AssertionError, with who has what, if it is not in time."""
+        """Return when it is so. AssertionError, with who has what, if it is not in time, or a member ends by itself."""
         deadline = time.monotonic() + seconds
         while not until():
+            self.check_living()
             if time.monotonic() > deadline:
                 raise AssertionError(f"not {what} within {seconds} s\n{self._state()}")
             time.sleep(0.1)
+
+    def check_living(self) -> None:
+        """AssertionError, with the end of its log, for a member that ended and was not told to."""
+        ended = [member.what for member in self.all if not member.is_to_end and member.process.poll() is not None]
+        assert not ended, f"ended by itself: {', '.join(ended)}\n{self._state()}"
 
     def shared(self, partition_count: int) -> bool:
         """Whether every partition is had by one member, and every member that nobody ended has one."""
@@ -179,6 +198,8 @@ class Members:
         for member in self.living:
             member.process.kill()
             member.process.wait(END_SECONDS)
+        for thread in self._listening:
+            thread.join(END_SECONDS)
         for member in self.all:
             assert member.process.stdout is not None
             member.process.stdout.close()

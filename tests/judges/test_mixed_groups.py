@@ -1,5 +1,5 @@
 """One group of every client of Kafka's and a member over HTTP: they are killed, frozen and restarted, and the service,
-too; no record is lost, and every partition is committed to its end.
+too; no record is lost, none is read again that is committed, and every partition is committed to its end.
 """
 
 import threading
@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.end_to_end.service_process import ServiceProcess, running_service
+from tests.judges.accounts import Seen, watching_commits, wrong_commits, wrong_reads
 from tests.judges.door import Address
 from tests.judges.door_process import Judged, running_door
 from tests.judges.members import SESSION_MS, Group, Members, running_members
@@ -75,7 +76,7 @@ def test_every_client_in_one_group_loses_nothing(
     kafka = Address.parse(kafka_bootstrap_servers)
     with running_service(tmp_path) as service, running_door(kafka, service.url) as door:
         group = Group(Judged(kafka, door, service.url), topic, topic, strategy)
-        with running_members(group, tmp_path) as members:
+        with running_members(group, tmp_path) as members, watching_commits(service.url, topic, topic) as seen:
             tell(f"they start: {', '.join(CLIENTS[strategy])}")
             for what in CLIENTS[strategy]:
                 members.start(what)
@@ -90,7 +91,17 @@ def test_every_client_in_one_group_loses_nothing(
             assert members.values() == wanted
             tell("every record is read; commits are looked at")
             check_commits(members, service, kafka_bootstrap_servers, topic)
+            check_accounts(members, seen)
             did(*rows_of(members, strategy))
+
+
+def check_accounts(members: Members, seen: list[Seen]) -> None:
+    """Nobody ended by itself, and nobody read what was committed."""
+    members.check_living()
+    assert len(seen) > 10, "commits were not looked at"
+    stints = [stint for member in members.all for stint in member.stints]
+    wrong = [*wrong_commits(seen), *wrong_reads(stints, seen)]
+    assert not wrong, "\n".join(wrong)
 
 
 def check_commits(members: Members, service: ServiceProcess, bootstrap_servers: str, topic: str) -> None:
@@ -159,7 +170,7 @@ def rows_of(members: Members, strategy: str) -> list[tuple[str, str, str]]:
     """A row for each client: it took part, so it has read something."""
     rows = []
     for what in CLIENTS[strategy]:
-        read = sum(len(member.read) for member in members.all if member.what == what)
+        read = len({one.value for member in members.all if member.what == what for one in member.read})
         assert read, f"{what} has read nothing"
         version = client_versions().get(VERSION_OF.get(what, what), "this one")
         rows.append((what, version, f"{strategy}: read {read:,} of {RECORDS:,} in a mixed group"))
