@@ -43,16 +43,35 @@ def topics(judged: Judged) -> None:
 Row = tuple[str, str, str]
 """Of the table: client, version, what it did."""
 VERDICTS = {"passed": "passed", "skipped": "SKIPPED", "failed": "FAILED", "error": "FAILED"}
-"""What stands in the table, in this order, by what pytest calls it: what needs a look stands last."""
+"""What stands in the table, by what pytest calls it."""
+NOT_RUN = "NOT RUN"
+"""Of a judge that was to be asked, and was not, for the run ended before."""
+ORDER = ("passed", "SKIPPED", NOT_RUN, "FAILED")
+"""Of the rows: what needs a look stands last."""
 REASON_CHARACTERS = 100
+
+JUDGES = pytest.StashKey[dict[str, Row]]()
+"""Those that this run is to ask, by the ids of their tests."""
+LEFT_OUT = pytest.StashKey[list[str]]()
+"""The tests of those that it is not to ask."""
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Each test marked with `judge` has its row, whatever becomes of it."""
+    judges = config.stash.setdefault(JUDGES, {})
     for item in items:
         if (row := row_of(item)) is not None:
             item.user_properties.append(("judge", [row]))
+            judges[item.nodeid] = row
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """Count the judges that the size or an option leaves out, also after `pytest_collection_modifyitems`."""
+    for item in items:
+        if row_of(item) is not None:
+            item.config.stash.setdefault(LEFT_OUT, []).append(item.nodeid)
+            item.config.stash.setdefault(JUDGES, {}).pop(item.nodeid, None)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -91,11 +110,9 @@ def tell(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """The table, of each test marked with `judge`, and what to do about those that did not pass."""
-    rows = [("client", "version", "what it did", "verdict")]
-    for outcome, verdict in VERDICTS.items():
-        for report in terminalreporter.stats.get(outcome, ()):
-            said = dict(getattr(report, "user_properties", ())).get("judge", ())
-            rows += [(*row, f"{verdict}{reason_of(report)}") for row in said]
+    if terminalreporter.config.option.collectonly:
+        return
+    rows = [("client", "version", "what it did", "verdict"), *verdicts(terminalreporter)]
     if len(rows) == 1:
         return
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -105,11 +122,31 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         )
-    left_out = sum(row[-1].startswith(VERDICTS["skipped"]) for row in rows)
-    if left_out:
-        terminalreporter.write_line(f"\nOf {len(rows) - 1} rows {left_out} are not judged: something is missing.")
+    skipped = sum(row[-1].startswith(VERDICTS["skipped"]) for row in rows)
+    if skipped:
+        terminalreporter.write_line(f"\nOf {len(rows) - 1} rows {skipped} are not judged: something is missing.")
+    if left_out := terminalreporter.config.stash.get(LEFT_OUT, None):
+        terminalreporter.write_line(
+            f"\nJudges that were not asked, by an option or for SIZE=long: {len(left_out)} tests of"
+            f" {', '.join(sorted({place.split('::', 1)[0] for place in left_out}))}."
+        )
     if rows[-1][-1] == VERDICTS["failed"]:
         terminalreporter.write_line("\nWhy, stands above. To have those alone again that failed: make judges ARGS=--lf")
+
+
+def verdicts(terminalreporter: pytest.TerminalReporter) -> list[tuple[str, str, str, str]]:
+    """The rows with their verdicts. A test whose end fails has not passed; one that is not over has no verdict."""
+    last: dict[str, tuple[str, pytest.TestReport]] = {}
+    for outcome, verdict in VERDICTS.items():
+        for report in terminalreporter.stats.get(outcome, ()):
+            last.pop(report.nodeid, None)
+            last[report.nodeid] = verdict, report
+    judges = terminalreporter.config.stash.get(JUDGES, {})
+    rows = [(*row, NOT_RUN) for nodeid, row in judges.items() if nodeid not in last]
+    for verdict, report in last.values():
+        said = dict(getattr(report, "user_properties", ())).get("judge", ())
+        rows += [(*row, f"{verdict}{reason_of(report)}") for row in said]
+    return sorted(rows, key=lambda row: ORDER.index(row[-1].partition(":")[0]))
 
 
 def reason_of(report: pytest.TestReport) -> str:

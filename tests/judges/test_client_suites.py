@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.judges.door_process import Judged
+from tests.judges.door_process import Judged, giving_assignments
 from tests.real.kafka_clients import client_versions, require_franz, require_kafka_python_tests, require_python
 from tests.real.parts import last_lines
 from tests.sizes import by_size
@@ -63,7 +63,8 @@ def test_franz_gos_chain_of_groups(weather: str, judged: Judged, tmp_path: Path)
         "KGO_TEST_RECORDS": str(records),
         **({"KGO_TEST_CHAOS": "1"} if weather == "chaos" else {}),
     }
-    code = run_suite([tests, "-test.run", "^TestGroupETL$", "-test.v"], tmp_path, log, environment)
+    with giving_assignments(judged.service_url):
+        code = run_suite([tests, "-test.run", "^TestGroupETL$", "-test.v"], tmp_path, log, environment)
     assert code == 0, last_lines(log, 40)
     passed = re.findall(r"--- PASS: TestGroupETL/(\S+)", log.read_text(errors="replace"))
     assert len(passed) == BALANCERS, passed
@@ -86,7 +87,8 @@ def test_kafka_pythons_own_tests(judged: Judged, tmp_path: Path, did: Callable[.
         "KAFKA_ROOT": str(tmp_path),
         "PYTHONPATH": str(source),
     }
-    code = run_suite(command, source, log, environment)
+    with giving_assignments(judged.service_url):
+        code = run_suite(command, source, log, environment)
     assert code == 0, last_lines(log, 40)
     passed = re.search(r"^(\d+) passed", log.read_text(errors="replace"), re.MULTILINE)
     assert passed is not None, last_lines(log, 40)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from tests.judges.door_process import Judged
+from tests.judges.door_process import Judged, giving_assignments
 from tests.real.kafka import KAFKA_VERSION, create_topic
 from tests.real.kafka_clients import require_java
 from tests.real.parts import free_port, last_lines, stop_process
@@ -121,7 +121,11 @@ def test_workers_share_their_tasks_and_one_takes_over_all(judged: Judged, tmp_pa
     topic, file = "of-connect", tmp_path / "records.txt"
     create_topic(str(judged.kafka), topic, PARTITIONS)
     produce(str(judged.kafka), topic, range(RECORDS // 2))
-    with running_worker(judged, tmp_path) as first, running_worker(judged, tmp_path) as second:
+    with (
+        giving_assignments(judged.service_url),
+        running_worker(judged, tmp_path) as first,
+        running_worker(judged, tmp_path) as second,
+    ):
         connector = {
             "name": CONNECTOR,
             "config": {
