@@ -11,7 +11,7 @@ from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.group_hash import shard_of_group
 from tests.fakes.manual_clock import settle
-from tests.fakes.service_harness import HERE, SHARDS, ServiceHarness, code, commit, heartbeat, join, sync
+from tests.fakes.service_harness import HERE, SHARDS, ServiceHarness, code, commit, committed, heartbeat, join, sync
 
 OTHER = NodeAddress("node-2", "http://198.51.100.2:8000")
 EVERY_CALL = {
@@ -115,3 +115,14 @@ async def test_an_empty_group_id_is_refused_before_the_load_and_the_owner_are_lo
     assert code(await harness.now("", commit(1))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     harness.store.scan_gate.let_go()
     await settle()
+
+
+async def test_the_group_without_a_name_has_offsets_and_loses_them() -> None:
+    """Kafka deletes such a group, too, but refuses to delete its offsets: INVALID_GROUP_ID."""
+    harness = await ServiceHarness().start()
+    await harness.now("", commit(7))
+    assert await committed(harness, "") == {0: 7}
+    deleted = await harness.now("", admin.DeleteOffsetsRequest(partitions=("clicks:0",)))
+    assert isinstance(deleted, admin.DeleteOffsetsAnswer)
+    assert deleted.offsets["clicks"][0].error_code == ErrorCode.NONE
+    assert await committed(harness, "") == {}

@@ -258,6 +258,15 @@ def test_a_waiting_join_of_a_leaver_is_answered() -> None:
     assert harness.answer(harness.join(follower)).leader == follower
 
 
+def test_a_waiting_sync_of_a_leaver_is_answered() -> None:
+    """Source: `removeMemberAndUpdateClassicGroup`, which answers a waiting join alone."""
+    harness, _, follower = completing()
+    waiting = harness.sync(follower)
+    assert harness.waits(waiting)
+    harness.leave(follower)
+    assert harness.code(waiting) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
 def test_a_waiting_heartbeat_hears_of_a_rebalance_at_once() -> None:
     harness = GroupHarness()
     leader, follower = harness.stable()

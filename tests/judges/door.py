@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from rallypoint.protocol.errors import ErrorCode
 from tests.judges.codec import CodecError, decode_first
-from tests.judges.group_apis import GROUP_APIS, KEYS_OF_GROUPS, look_up_coordinators
+from tests.judges.group_apis import GROUP_APIS, KEYS_OF_GROUPS, Value, look_up_coordinators
 from tests.judges.group_service import GroupService
 from tests.judges.headers import (
     API_VERSIONS,
@@ -114,17 +114,18 @@ class Door:
     async def answer_here(self, data: bytes) -> bytes:
         """The answer to a request that is the service's."""
         header, asked = decode_request(data)
+        service = self._service.for_one_request()
         if header.api_key == FIND_COORDINATOR:
-            answered = await self._find_coordinator(header.api_version, asked)
+            answered = await self._find_coordinator(service, header.api_version, asked)
         else:
             api = GROUP_APIS[header.api_key]
-            answered = await api(self._service, header.api_version, asked, header.client_id)
-        return encode_response(header, answered)
+            answered = await api(service, header.api_version, asked, header.client_id)
+        return encode_response(header, {**answered, "throttle_time_ms": service.throttle_time_ms})
 
-    async def _find_coordinator(self, version: int, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _find_coordinator(self, service: GroupService, version: int, asked: Mapping[str, Any]) -> Value:
         group_ids = asked["coordinator_keys"] if version >= 4 else [asked["key"]]
         if asked["key_type"] == KEYS_OF_GROUPS:
-            codes = await look_up_coordinators(self._service, group_ids)
+            codes = await look_up_coordinators(service, group_ids)
         else:
             codes = dict.fromkeys(group_ids, int(ErrorCode.INVALID_REQUEST))
         found = [{"key": group_id, **self._node(codes[group_id])} for group_id in group_ids]

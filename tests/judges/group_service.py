@@ -42,11 +42,17 @@ class GroupService:
     Every call has a connection of its own while it waits: members that are parked keep nobody else from asking.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, session: aiohttp.ClientSession | None = None) -> None:
         self._url = url.rstrip("/")
-        self._session = aiohttp.ClientSession(
+        self._session = session or aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=CALL_SECONDS)
         )
+        self.throttle_time_ms = 0
+        """The longest that an answer has said to wait before the next call."""
+
+    def for_one_request(self) -> "GroupService":
+        """The same service, which has not said yet how long to wait."""
+        return GroupService(self._url, self._session)
 
     async def __aenter__(self) -> Self:
         return self
@@ -71,6 +77,7 @@ class GroupService:
                 break
             if asked is not None and answered.get("member_id"):
                 asked["member_id"] = answered["member_id"]
+        self.throttle_time_ms = max(self.throttle_time_ms, answered.get("throttle_time_ms") or 0)
         return Answer(0 if status == OK else code_for_clients(answered["error_code"]), answered)
 
     async def _ask(

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from struct import pack, unpack
 from typing import Any
 from urllib.request import urlopen
@@ -14,6 +15,8 @@ from uuid import uuid4
 
 import pytest
 
+from rallypoint.protocol.errors import ErrorCode
+from tests.end_to_end.service_process import running_service
 from tests.judges.codec import CodecError, decode, encode
 from tests.judges.door import (
     JOIN,
@@ -21,11 +24,12 @@ from tests.judges.door import (
     NOT_OFFERED,
     REQUESTS_MAX,
     UNSUPPORTED_VERSION,
+    Address,
     check_offered,
     unsupported_version,
     wants_no_answer,
 )
-from tests.judges.door_process import Judged
+from tests.judges.door_process import Judged, running_door
 from tests.judges.headers import API_VERSIONS, MESSAGES, RequestHeader, decode_response, encode_request
 from tests.judges.opaque_bytes import (
     ASSIGNMENT,
@@ -186,6 +190,24 @@ def parked_calls(judged: Judged) -> int:
     said = re.search(r"^rallypoint_parked_calls (\S+)$", ask_service(judged, "/metrics"), re.MULTILINE)
     assert said is not None
     return int(float(said[1]))
+
+
+@pytest.mark.slow
+async def test_a_client_over_a_limit_that_passes_is_told_to_wait(tmp_path: Path) -> None:
+    """By a code that Kafka's clients know. No broker is asked."""
+    with (
+        running_service(tmp_path, limits={"group_pending_max": 1}) as service,
+        running_door(Address("127.0.0.1", 1), service.url) as address,
+    ):
+        reader, writer = await asyncio.open_connection(*address)
+        for code in (ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
+            writer.write(request_bytes(JOIN, 9, joining("full")))
+            answer = await answer_to(reader, JOIN, 9)
+            assert answer["error_code"] == code
+            assert answer["throttle_time_ms"] == (0 if code is ErrorCode.MEMBER_ID_REQUIRED else 1_000)
+        writer.write(request_bytes(JOIN, 0, joining("full")))
+        assert (await answer_to(reader, JOIN, 0))["error_code"] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        writer.close()
 
 
 @pytest.mark.kafka

@@ -87,6 +87,7 @@ BAD_BODIES: list[tuple[Operation, Any, str | None]] = [
     (operations.COMMIT, COMMIT | {"offsets": {"t": {"0": {}}}}, "offsets.t.0.offset"),
     (operations.COMMIT, COMMIT | {"offsets": {"": {"0": {"offset": 1}}}}, "offsets."),
     (operations.COMMIT, COMMIT | {"offsets": [1]}, "offsets"),
+    (operations.COMMIT, COMMIT | {"retention_time_ms": 60_000}, "retention_time_ms"),
     (operations.RESET_OFFSETS, {}, "to"),
     (operations.RESET_OFFSETS, {"to": "end"}, "to"),
     (operations.RESET_OFFSETS, {"to": ["time"]}, "to"),
