@@ -30,6 +30,7 @@ class Comparison(NamedTuple):
 
     what: in words; `{members}` is their number, of all groups.
     cpu_aim: CPU-s, for 1,000 calls where it is a load; with `x` it is in multiples of Kafka's.
+    is_by_second: CPU-s and aim are those of a second: the two sides send another number of calls.
     ms_aim: of the median.
     """
 
@@ -39,6 +40,7 @@ class Comparison(NamedTuple):
     cpu_aim: str = "-"
     ms_aim: str = "-"
     published: str = "-"
+    is_by_second: bool = False
 
 
 COMPARISONS = (
@@ -52,6 +54,9 @@ COMPARISONS = (
         "commit of one partition, one group of {members}", "channel-commit", "kafka-commit", "0.06", "-", "0.060"
     ),
     Comparison("{members} form groups of 100, no delay", "channel-groups-form", "kafka-groups-form", "1.2 x"),
+    Comparison(
+        "a second of {members} at rest, defaults", "channels-quiet", "kafka-quiet", "0.1 x", is_by_second=True
+    ),
     Comparison(
         "{members} form a group, no delay", "channel-small-group-forms", "kafka-small-group-forms", "-", "60"
     ),
@@ -67,6 +72,7 @@ PAIRS = (
     ("channel-heartbeat", "kafka-heartbeat"),
     ("channel-commit", "kafka-commit"),
     ("channel-groups-form", "kafka-groups-form"),
+    ("channels-quiet", "kafka-quiet"),
     ("channel-small-group-forms", "kafka-small-group-forms"),
     ("channel-one-joins", "kafka-one-joins"),
     ("channel-all-rejoin", "kafka-all-rejoin"),
@@ -85,7 +91,15 @@ class _Row(NamedTuple):
     @property
     def times(self) -> float:
         """Our processor time in multiples of Kafka's; NaN where a side is missing."""
-        return ratio(cpu_seconds(self.ours), cpu_seconds(self.kafkas))
+        return ratio(self.cpu_seconds(self.ours), self.cpu_seconds(self.kafkas))
+
+    def cpu_seconds(self, result: Compared | None) -> float:
+        """Of 1,000 calls of a load, or of a second of it; of one rebalance."""
+        if result is None:
+            return math.nan
+        if not isinstance(result, LoadResult):
+            return result.cpu_seconds
+        return result.cpu_seconds / result.seconds if self.comparison.is_by_second else result.cpu_seconds_per_1000
 
 
 def rows(results: Sequence[Result]) -> list[Sequence[str]]:
@@ -115,19 +129,12 @@ def was_compared(results: Sequence[Result]) -> bool:
     return bool({result.name for result in results} & {comparison.kafkas for comparison in COMPARISONS})
 
 
-def cpu_seconds(result: Compared | None) -> float:
-    """Of 1,000 calls of a load, or of one rebalance."""
-    if result is None:
-        return math.nan
-    return result.cpu_seconds_per_1000 if isinstance(result, LoadResult) else result.cpu_seconds
-
-
 def _cells(row: _Row) -> Sequence[str]:
     comparison = row.comparison
     return (
         comparison.what.format(members=f"{row.members:,}"),
-        _cpu(row.ours),
-        _cpu(row.kafkas),
+        _cpu(row.cpu_seconds(row.ours)),
+        _cpu(row.cpu_seconds(row.kafkas)),
         f"{row.times:.2f}" if math.isfinite(row.times) else "-",
         comparison.cpu_aim,
         _ms(row.ours),
@@ -139,8 +146,8 @@ def _cells(row: _Row) -> Sequence[str]:
     )
 
 
-def _cpu(result: Compared | None) -> str:
-    return "-" if result is None else f"{cpu_seconds(result):.3f}"
+def _cpu(seconds: float) -> str:
+    return f"{seconds:.3f}" if math.isfinite(seconds) else "-"
 
 
 def _ms(result: Compared | None) -> str:

@@ -18,6 +18,7 @@ from time import monotonic
 
 from bench.crowd import TOPIC, Crowd, WrongAnswerError
 from bench.kafka_line import KafkaLine, coordinator_request
+from bench.lasting import HELD_GROUP_SIZE, measure_residents
 from bench.line import Answer, Line
 from bench.load import run_closed
 from bench.many_groups import group_ids, measure_groups_form, measure_loads, measure_small_group_forms
@@ -179,6 +180,21 @@ async def measure_kafka_small_group_forms(plan: Plan) -> Sequence[RebalanceResul
     return await measure_small_group_forms("kafka-small-group-forms", plan, KafkaLine, ready_broker)
 
 
+async def measure_kafka_quiet(plan: Plan) -> Sequence[LoadResult]:
+    """The members of `channels-quiet`, all of which have to send a heartbeat every 3 s to stay."""
+    async with broker(plan) as server:
+        groups = [f"residents-{number}" for number in range(max(1, plan.held // HELD_GROUP_SIZE))]
+        await wait_until_ready(server, *groups)
+        with TemporaryDirectory(dir=plan.directory, prefix="bench-") as place:
+            return [
+                await measure_residents("kafka-quiet", plan, server, Path(place), no_generations, "--line", "kafka")
+            ]
+
+
+async def no_generations(server: Server) -> None:
+    """A broker has no list of them. A member of a group that rebalances hears so in its next heartbeat."""
+
+
 async def check_offsets(server: Server, crowd: Crowd, expected: Mapping[str, int]) -> None:
     """Raises WrongAnswerError where what was acknowledged last is not what is committed."""
     line = await crowd.connect()
@@ -242,6 +258,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "kafka-small-group-forms": Benchmark(
         "the same as channel-small-group-forms at a Kafka broker", measure_kafka_small_group_forms
     ),
+    "kafka-quiet": Benchmark("10,000 members in groups of 100 of a Kafka broker, at its defaults", measure_kafka_quiet),
     "kafka-one-joins": _rebalance("kafka-one-joins", "one member comes to a group of N of a Kafka broker", _one_joins),
     "kafka-all-rejoin": _rebalance(
         "kafka-all-rejoin", "all N members of a group of a Kafka broker come again", _all_rejoin

@@ -7,7 +7,7 @@ Unlike in the other benchmarks the members are processes of their own: real ones
 import asyncio
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
@@ -30,6 +30,9 @@ SPEAKERS = 64
 HELD_SECONDS = 4
 """Times the length of a load."""
 FORMING_TIMEOUT_S = 240.0
+
+GenerationsOf = Callable[[Server], Awaitable[object]]
+"""The generations of all groups, as something that is equal to itself while they stand."""
 
 
 # --- one is killed ---------------------------------------------------------------------------------------------------
@@ -95,26 +98,32 @@ async def _quiet(plan: Plan) -> Sequence[LoadResult]:
 
 
 async def _stay(plan: Plan, name: str, speakers: int) -> Sequence[LoadResult]:
-    seconds = plan.seconds * HELD_SECONDS
-    size = min(HELD_GROUP_SIZE, plan.held)
     with TemporaryDirectory(dir=plan.directory, prefix="bench-") as place:
         directory = Path(place)
         async with serving(directory) as server:
-            arguments = (
-                "--port", str(server.port), "--members", str(plan.held), "--group-size", str(size),
-                "--speakers", str(speakers),
-            )  # fmt: skip
-            async with program(directory, "residents", "bench.residents", *arguments) as residents:
-                await residents.line("settled", timeout_s=FORMING_TIMEOUT_S)
-                # The first interval belongs to the settling: connections are new, and those before are given up.
-                await _let_pass(residents, 4.0)
-                before = await _generations(server)
-                meter = server.meter()
-                said = await _let_pass(residents, seconds)
-                cost = meter.stop()
-                if await _generations(server) != before:
-                    raise WrongAnswerError("a group has rebalanced")
-    return [_held_result(name, said, cost)]
+            return [await measure_residents(name, plan, server, directory, _generations, "--speakers", str(speakers))]
+
+
+async def measure_residents(
+    name: str, plan: Plan, server: Server, directory: Path, generations: GenerationsOf, *more: str
+) -> LoadResult:
+    """So many members as the plan holds, in groups of 100, for a while. `more`: arguments of `bench.residents`.
+
+    Raises WrongAnswerError where a group has rebalanced meanwhile.
+    """
+    size = min(HELD_GROUP_SIZE, plan.held)
+    arguments = ("--port", str(server.port), "--members", str(plan.held), "--group-size", str(size), *more)
+    async with program(directory, "residents", "bench.residents", *arguments) as residents:
+        await residents.line("settled", timeout_s=FORMING_TIMEOUT_S)
+        # The first interval belongs to the settling: connections are new, and those before are given up.
+        await _let_pass(residents, 4.0)
+        before = await generations(server)
+        meter = server.meter()
+        said = await _let_pass(residents, plan.seconds * HELD_SECONDS)
+        cost = meter.stop()
+        if await generations(server) != before:
+            raise WrongAnswerError("a group has rebalanced")
+    return _held_result(name, said, cost)
 
 
 async def _let_pass(residents: Program, seconds: float) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""Many members as a process of their own, each on a channel of its own, that do nothing but stay.
+"""Many members as a process of their own, each on a line of its own, that do nothing but stay.
 
 `python -m bench.residents --port PORT --members 1000 --group-size 100` forms the groups, then sends a heartbeat of each
 member every `--interval-ms`, spread over it, and counts. With `--speakers` only so many do, and the others rest: they
-send a ping every quarter of their session, as the `member` library does. They do what a member does that lives by its
-connection: where it is lost they connect again at once the first time, then after a growing, random pause, and send a
-heartbeat as soon as they can. They never join again: whatever would make them do so is a wrong answer, and counted.
+send a ping every quarter of their session, as the `member` library does. With `--line kafka` they are at a broker,
+where all have to send heartbeats. They do what a member does that lives by its connection: where it is lost they
+connect again at once the first time, then after a growing, random pause, and send a heartbeat as soon as they can. They
+never join again: whatever would make them do so is a wrong answer, and counted.
 
 Each line on standard output is one JSON object with `what` and `at_s`, the system's monotonic clock: `settled` once
 every member of every group has had a good heartbeat, and `back` each time that all who had lost their connections have
@@ -18,7 +19,7 @@ import gc
 import random
 import resource
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter, process_time
 from typing import Any, NoReturn
@@ -27,7 +28,8 @@ import uvloop
 
 from bench.channel import ChannelConnection
 from bench.crowd import Crowd, Member, is_heard
-from bench.line import Answer, ConnectionBrokenError
+from bench.kafka_line import KafkaLine
+from bench.line import Answer, ConnectionBrokenError, Line
 from bench.member_program import say
 from bench.metrics import percentile
 from rallypoint.protocol.errors import ErrorCode
@@ -68,8 +70,8 @@ class Tally:
             self.errors.append(text)
 
 
-class WatchedChannel(ChannelConnection):
-    """A channel that says when it is gone, also while nothing is asked."""
+class WatchedLine(Line):
+    """A line that says when it is gone, also while nothing is asked."""
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__(host, port)
@@ -79,6 +81,17 @@ class WatchedChannel(ChannelConnection):
         """The other side has gone, or we have."""
         super().connection_lost(exc)
         self.is_gone.set()
+
+
+class WatchedChannel(WatchedLine, ChannelConnection):
+    """Such a channel."""
+
+
+class WatchedKafkaLine(WatchedLine, KafkaLine):
+    """Such a connection to a broker."""
+
+
+LINES: Mapping[str, type[WatchedLine]] = {"channel": WatchedChannel, "kafka": WatchedKafkaLine}
 
 
 class Residents:
@@ -93,7 +106,7 @@ class Residents:
         self._member_count = given.members
         self._speakers_left = given.members if given.speakers is None else given.speakers
         self._crowds = [
-            Crowd(given.host, given.port, f"{given.group_prefix}-{number}", WatchedChannel, SESSION_TIMEOUT_MS)
+            Crowd(given.host, given.port, f"{given.group_prefix}-{number}", LINES[given.line], SESSION_TIMEOUT_MS)
             for number in range(given.members // given.group_size)
         ]
         self._gate = asyncio.Semaphore(FORMING_AT_ONCE)
@@ -237,7 +250,7 @@ async def _reconnect(member: Member) -> None:
 
 async def _sleep_until(due: float, member: Member) -> None:
     """Until then, or until its channel is gone: then ConnectionBrokenError."""
-    assert isinstance(member.line, WatchedChannel)
+    assert isinstance(member.line, WatchedLine)
     delay_s = due - perf_counter()
     if delay_s > 0:
         try:
@@ -246,7 +259,7 @@ async def _sleep_until(due: float, member: Member) -> None:
         except TimeoutError:
             return
     if member.line.is_gone.is_set():
-        raise ConnectionBrokenError("the channel is gone")
+        raise ConnectionBrokenError("the line is gone")
 
 
 async def obey(commands: asyncio.StreamReader, residents: Residents) -> None:
@@ -318,6 +331,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     add_groups(parser, group_size=100)
     parser.add_argument("--speakers", type=int, help="members that send heartbeats (default: all of them)")
+    parser.add_argument("--line", choices=LINES, default="channel", help="to what they speak, and how")
     begin(parser, run)
 
 

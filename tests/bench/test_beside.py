@@ -36,6 +36,12 @@ def test_each_figure_stands_beside_the_other_sides_and_the_aim() -> None:
     assert len(beside.rows(results)[0]) == len(beside.HEADER)
 
 
+def test_members_at_rest_cost_by_the_second_whatever_they_send() -> None:
+    results = [load("channels-quiet", 0.01), load("kafka-quiet", 0.04)]
+    (row,) = beside.rows(results)
+    assert row[:5] == ("a second of 64 at rest, defaults", "0.020", "0.080", "0.25", "0.1 x")
+
+
 def test_each_size_has_a_row_and_a_side_that_is_missing_a_dash() -> None:
     results = [rebalance("channel-one-joins", 0.4, 1_000), rebalance("channel-one-joins", 0.1, 100)]
     assert [row[:6] for row in beside.rows(results)] == [

@@ -1,13 +1,19 @@
 """The members of the benchmarks at a Kafka broker: their words in Kafka's bytes, and back."""
 
+import os
+from pathlib import Path
+
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from bench.crowd import TOPIC, Crowd, is_rebalancing
-from bench.kafka import check_offsets, wait_until_ready
+from bench.kafka import check_offsets, no_generations, wait_until_ready
 from bench.kafka_line import KafkaLine
+from bench.lasting import measure_residents
 from bench.line import Answer, ConnectionBrokenError
+from bench.metrics import is_right
+from bench.plan import Plan
 from bench.process import Server
 from rallypoint.protocol.operations import COMMIT, FETCH, HEARTBEAT, JOIN
 from tests.real.kafka import create_topic
@@ -135,3 +141,15 @@ async def test_the_members_share_a_group_of_a_real_broker(kafka_bootstrap_server
         assert handed_out["error_code"] == 79
         assert handed_out["member_id"].startswith("late-")
         line.close()
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+async def test_members_that_stay_at_a_real_broker_send_heartbeats(kafka_bootstrap_servers: str, tmp_path: Path) -> None:
+    server = Server(os.getpid(), f"kafka://{kafka_bootstrap_servers}")
+    await wait_until_ready(server, "residents-0")
+    plan = Plan(seconds=1.0, sizes=(4,), at_rest=4, rounds=1, directory=tmp_path, held=4)
+    found = await measure_residents("kafka-quiet", plan, server, tmp_path, no_generations, "--line", "kafka")
+    assert is_right(found), found
+    assert (found.connections, found.members) == (4, 4)
+    assert 4 <= found.requests <= 8, "one each in 3 s, for 4 s"
