@@ -18,7 +18,7 @@ OPTIONS = (
     *("--group-join-linger-ms", "0"),
     *("--group-min-session-timeout-ms", "1000"),
 )
-LIMITS = {"group_pending_timeout_ms": 60_000}
+LIMITS = {"group_pending_timeout_ms": 300_000}
 """An id that was handed out lives as long as the session that it asked for, as in Kafka."""
 
 

@@ -23,6 +23,8 @@ KEYS_OF_GROUPS = 0
 """Key type of FindCoordinator."""
 FIRST_TO_NEED_AN_ID = 4
 """The first version of JoinGroup whose clients can be told to come back with the id they are given."""
+FIRST_TO_SKIP = 9
+"""The first version of JoinGroup that can tell a leader that nothing is to be assigned."""
 FIRST_TO_NAME_THE_PROTOCOL = 5
 """The first version of SyncGroup that says type and name of the protocol, and must."""
 
@@ -53,13 +55,16 @@ async def join_group(service: GroupService, version: int, asked: Value, client_i
             "protocol_name": "" if version < 7 else None,
         }
     joined = answer.body
+    if joined.get("skip_assignment") and version < FIRST_TO_SKIP:
+        # It leads, and there is nothing to assign. Before, Kafka said that its old id leads, which no one has.
+        joined = {**joined, "leader": "", "members": []}
     return {
         "generation_id": joined["generation_id"],
         "protocol_type": joined["protocol_type"],
         "protocol_name": joined["protocol_name"],
         "leader": joined["leader"],
         "member_id": joined["member_id"],
-        "skip_assignment": joined.get("skip_assignment", False) if version >= 9 else False,
+        "skip_assignment": joined.get("skip_assignment", False) if version >= FIRST_TO_SKIP else False,
         "members": [
             {
                 "member_id": member["member_id"],

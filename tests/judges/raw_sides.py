@@ -1,11 +1,11 @@
 """A sequence of raw requests, sent to Kafka and to the service at the same time, and the answers side by side.
 
 Theory of operation: each side has the same steps and its own knowledge: the ids and generations that it was answered.
-A request goes over a connection of its own, for one that waits keeps those behind it on its connection waiting. After
-each step both sides are left alone until no answer has come for a while; then the same requests must have been
-answered, with the same words. Member ids are replaced by names in the order in which they were handed out. The order of
-a group's members is nobody's promise, so lists of them are sorted; nor is it which member leads after the leader has
-gone, so a sequence ends there if the two chose differently.
+No request goes over a connection on which another waits, for it would wait, too. After each step both sides are left
+alone until no answer has come for a while, and all that waits has a reason to: a join for others' joins, a sync for the
+leader's. Then the same requests must have been answered, with the same words. Member ids are replaced by names in the
+order in which they were handed out. The order of a group's members is nobody's promise, so lists of them are sorted;
+nor is it which member leads after the leader has gone, so a sequence ends there if the two chose differently.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from struct import Struct
 from typing import Any
 
 from tests.judges.codec import encode
+from tests.judges.group_apis import FIRST_TO_SKIP
 from tests.judges.headers import RequestHeader, decode_response, encode_request
 from tests.judges.opaque_bytes import SUBSCRIPTION
 from tests.judges.raw_steps import (
@@ -31,6 +32,8 @@ from tests.judges.raw_steps import (
     HEARTBEAT,
     JOIN,
     LEAVE,
+    LIST_GROUPS,
+    LONG_SESSION_MS,
     REBALANCE_MS,
     SESSION_MS,
     SYNC,
@@ -41,18 +44,32 @@ from tests.judges.raw_steps import (
 )
 
 Address = tuple[str, int]
+_Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Value = Mapping[str, Any]
 
 TOPICS = ("judged", "judged-too")
 """Of the broker's: it commits offsets of topics alone that exist."""
-ANSWER_SECONDS = 120.0
+ANSWER_SECONDS = 300.0
+SETTLED_SECONDS = 30.0
+"""How long the two may differ in what they have answered until it is a difference."""
 HEARTBEAT_PAUSE_SECONDS = 1.5
 EXPIRED_SECONDS = SESSION_MS / 1000 + 1.5
 NOT_READY = frozenset({14, 15, 16})
 MEMBER_ID_REQUIRED, UNKNOWN_SERVER_ERROR, UNKNOWN_MEMBER_ID = 79, -1, 25
 FENCED_INSTANCE_ID, GROUP_SUBSCRIBED_TO_TOPIC, GROUP_ID_NOT_FOUND, ILLEGAL_GENERATION = 82, 86, 69, 22
-UNSAID = frozenset({"throttle_time_ms", "error_message", "client_host"})
+UNSAID = frozenset({"error_message"})
 """Fields of answers that no client decides by."""
+EMPTY, DEAD, STABLE, PREPARING, COMPLETING = "Empty", "Dead", "Stable", "PreparingRebalance", "CompletingRebalance"
+WAITS_IN = {JOIN: PREPARING, SYNC: COMPLETING}
+"""The state of the group in which this waits for other members."""
+STATES = ((), (STABLE,), (PREPARING, COMPLETING), ("empty", "DEAD"))
+"""Of groups to be listed, by the step's form."""
+FIRST_FILTERED = 4
+"""The first version of ListGroups that can name states."""
+FIRST_WITHOUT_DEAD = 6
+"""The first version of DescribeGroups in which a group that does not exist is an error."""
+WANTS_MORE, PREFERS_ANOTHER = 1, 2
+"""Forms of a join."""
 _MADE_UP = re.compile(r"^(c\d|instance-\d)-[0-9a-f-]{32,}$")
 """A member id that nobody has been told yet: the client's name or the instance id, and chance."""
 _SIZE = Struct(">i")
@@ -62,15 +79,20 @@ _correlation_ids = count(1)
 
 async def ask(address: Address, api: int, version: int, value: Value, client_id: str) -> Value:
     """One request over a connection of its own, and its answer."""
-    reader, writer = await asyncio.open_connection(*address)
+    connection = await asyncio.open_connection(*address)
     try:
-        header = RequestHeader(api, version, next(_correlation_ids), client_id)
-        data = encode_request(header, value)
-        writer.write(_SIZE.pack(len(data)) + data)
-        size: int = _SIZE.unpack(await reader.readexactly(_SIZE.size))[0]
-        return decode_response(header, await reader.readexactly(size))
+        return await _exchange(connection, api, version, value, client_id)
     finally:
-        writer.close()
+        connection[1].close()
+
+
+async def _exchange(connection: _Connection, api: int, version: int, value: Value, client_id: str) -> Value:
+    reader, writer = connection
+    header = RequestHeader(api, version, next(_correlation_ids), client_id)
+    data = encode_request(header, value)
+    writer.write(_SIZE.pack(len(data)) + data)
+    size: int = _SIZE.unpack(await reader.readexactly(_SIZE.size))[0]
+    return decode_response(header, await reader.readexactly(size))
 
 
 @dataclass
@@ -84,6 +106,8 @@ class _Client:
     protocol_type: str = "consumer"
     protocol_name: str = "range"
     members: Sequence[str] = ()
+    form: int = 0
+    """Of its last join that was answered with a generation."""
 
 
 @dataclass
@@ -92,42 +116,53 @@ class Side:
 
     address: Address
     group_id: str
+    silent: frozenset[int] = frozenset()
+    """Clients that are about to fall silent: all others live as long as the sequence, whatever they say."""
     clients: list[_Client] = field(default_factory=lambda: [_Client() for _ in range(CLIENTS)])
     waiting: dict[int, "asyncio.Task[Value]"] = field(default_factory=dict)
     steps: dict[int, Step] = field(default_factory=dict)
     requests: dict[int, Value] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     pending: set[str] = field(default_factory=set)
+    connections: list[_Connection] = field(default_factory=list)
+    """Those on which nothing waits."""
+    generation: int = 0
+    members: frozenset[str] = frozenset()
+    """Of its last generation."""
+    has_left: bool = False
+    """Some member, since then."""
 
     async def prepare(self) -> None:
         """Return once the group's coordinator answers."""
         while True:
-            found = await ask(self.address, 10, 3, {"key": self.group_id, "key_type": 0}, "judge")
+            found = await self.ask(10, 3, {"key": self.group_id, "key_type": 0})
             if not found["error_code"]:
                 fetch = {"group_id": self.group_id, "topics": None}
-                if (await ask(self.address, FETCH, 5, fetch, "judge"))["error_code"] not in NOT_READY:
+                if (await self.ask(FETCH, 5, fetch))["error_code"] not in NOT_READY:
                     return
             await asyncio.sleep(0.1)
 
+    async def ask(self, api: int, version: int, value: Value, client_id: str = "judge") -> Value:
+        """One request, and its answer, over a connection on which nothing waits."""
+        connection = self.connections.pop() if self.connections else await asyncio.open_connection(*self.address)
+        try:
+            answer = await _exchange(connection, api, version, value, client_id)
+        except BaseException:
+            # Cancelled, for one: its answer may be under way.
+            connection[1].close()
+            raise
+        self.connections.append(connection)
+        return answer
+
     def send(self, number: int, step: Step) -> None:
-        """The step's request, unless docs/kafka-differences.md excuses it; its answer is in `answered` one day."""
-        request = request_of(step, self.clients, self.group_id)
-        if step.api == LEAVE and self._leaves_before_it_joined(request):
-            return
+        """The step's request; its answer is in `answered` one day."""
+        request = self.request_of(step)
         self._supersede(step.api, request)
         if step.api == LEAVE:
             self._supersede(SYNC, request, step.client)
         self.steps[number], self.requests[number] = step, request
-        asking = asyncio.wait_for(ask(self.address, step.api, step.version, request, f"c{step.client}"), ANSWER_SECONDS)
+        asking = asyncio.wait_for(self.ask(step.api, step.version, request, f"c{step.client}"), ANSWER_SECONDS)
         self.waiting[number] = asyncio.ensure_future(asking)
-
-    def _leaves_before_it_joined(self, request: Value) -> bool:
-        """Whether an id is given back that was not used yet, to a group whose members have all joined: Kafka starts a
-        rebalance then, and the service does not.
-        """
-        is_joining = any(self.steps[number].api == JOIN for number in self.waiting)
-        named = [request.get("member_id"), *(member["member_id"] for member in request.get("members", ()))]
-        return not is_joining and not self.pending.isdisjoint(named)
 
     def _supersede(self, api: int, request: Value, client: int | None = None) -> None:
         """A member that asks again waits no more for what it asked before, nor one that leaves for its part: Kafka
@@ -137,20 +172,22 @@ class Side:
         # Who leaves by its instance id alone is the client itself.
         named |= {self.clients[client].member_id} if client is not None else set()
         for number in list(self.waiting):
-            if self.steps[number].api == api and self.requests[number]["member_id"] in named - {"", None}:
+            if self.steps[number].api == api and self.requests[number].get("member_id") in named - {"", None}:
                 self.waiting.pop(number).cancel()
 
     def answered(self) -> dict[int, Any]:
         """What came since it was asked last, in plain words, by the step's number; the clients know it now."""
         done = sorted(number for number, task in self.waiting.items() if task.done())
-        answers = {}
-        for number in done:
-            value = self.waiting.pop(number).result()
+        values = {number: self.waiting.pop(number).result() for number in done}
+        for number, value in values.items():
             self._learn(self.steps[number], value)
-            answers[number] = self._plain(value)
+        answers = {}
+        for number, value in values.items():
+            answers[number] = self._plain(value if self.steps[number].api != LIST_GROUPS else self._own(value))
         return answers
 
     def _learn(self, step: Step, value: Value) -> None:
+        self.has_left |= step.api == LEAVE and _is_success(value)
         if step.api != JOIN:
             return
         client = self.clients[step.client]
@@ -166,6 +203,14 @@ class Side:
             client.leads = value["leader"] == value["member_id"]
             client.protocol_name = value["protocol_name"] or client.protocol_name
             client.members = [member["member_id"] for member in value["members"]]
+            client.form = step.variant
+            self.members = frozenset(client.members) or self.members
+            if value["generation_id"] > self.generation:
+                self.generation, self.has_left = value["generation_id"], False
+
+    def _own(self, listed: Value) -> Value:
+        """The list without the groups of other sequences, which come and go."""
+        return {**listed, "groups": [one for one in listed["groups"] if one["group_id"] == self.group_id]}
 
     def _plain(self, value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -176,48 +221,67 @@ class Side:
             return "the group" if value == self.group_id else self.names.get(value) or _MADE_UP.sub(r"new \1", value)
         return value
 
+    def request_of(self, step: Step) -> Value:
+        """What the client asks, as it knows things."""
+        clients, group_id = self.clients, self.group_id
+        client = clients[step.client]
+        member_id = {
+            Who.OWN: client.member_id,
+            Who.NOBODY: "",
+            Who.STRANGER: "stranger",
+            Who.PEER: clients[(step.client + 1) % CLIENTS].member_id,
+            Who.FORMER: client.former_id or client.member_id,
+        }[step.who]
+        instance = f"instance-{step.client}" if says_instance(step) else None
+        generation = client.generation + step.ahead
+        group: dict[str, Any] = {"group_id": group_id}
+        member = group | {"member_id": member_id, "group_instance_id": instance}
+        requests: dict[int, Callable[[], Value]] = {
+            JOIN: lambda: member | _join_of(step, SESSION_MS if step.client in self.silent else LONG_SESSION_MS),
+            SYNC: lambda: member | {"generation_id": generation} | _sync_of(step, client),
+            HEARTBEAT: lambda: member | {"generation_id": generation},
+            LEAVE: lambda: group | _leave_of(step, member_id, instance),
+            COMMIT: lambda: group | _commit_of(step, member_id, generation, instance),
+            FETCH: lambda: _fetch_of(step, group_id),
+            DESCRIBE: lambda: {"groups": [group_id]},
+            LIST_GROUPS: lambda: _list_of(step),
+            DELETE_GROUP: lambda: {"groups_names": [group_id]},
+            DELETE_OFFSETS: lambda: group | _delete_of(step),
+        }
+        return requests[step.api]()
+
+    async def gives_back(self, step: Step) -> bool:
+        """Whether it gives back an id that was not used yet, while there are others: Kafka starts a rebalance of them
+        then, and the service does not.
+        """
+        if step.api != LEAVE:
+            return False
+        request = self.request_of(step)
+        named = {request.get("member_id"), *(member["member_id"] for member in request.get("members", ()))}
+        return not self.pending.isdisjoint(named) and await self.state() not in (EMPTY, DEAD)
+
+    async def state(self) -> str:
+        """Of the group, now."""
+        described = await self.ask(DESCRIBE, 5, {"groups": [self.group_id]})
+        state: str = described["groups"][0]["group_state"]
+        return state
+
     async def close(self) -> None:
         """Nothing waits any more."""
         for task in self.waiting.values():
             task.cancel()
         await asyncio.gather(*self.waiting.values(), return_exceptions=True)
+        for _, writer in self.connections:
+            writer.close()
 
 
-def request_of(step: Step, clients: Sequence[_Client], group_id: str) -> Value:
-    """What the client asks, as it knows things."""
-    client = clients[step.client]
-    member_id = {
-        Who.OWN: client.member_id,
-        Who.NOBODY: "",
-        Who.STRANGER: "stranger",
-        Who.PEER: clients[(step.client + 1) % CLIENTS].member_id,
-        Who.FORMER: client.former_id or client.member_id,
-    }[step.who]
-    instance = f"instance-{step.client}" if says_instance(step) else None
-    generation = client.generation + step.ahead
-    group: dict[str, Any] = {"group_id": group_id}
-    member = group | {"member_id": member_id, "group_instance_id": instance}
-    requests: dict[int, Callable[[], Value]] = {
-        JOIN: lambda: member | _join_of(step),
-        SYNC: lambda: member | {"generation_id": generation} | _sync_of(step, client),
-        HEARTBEAT: lambda: member | {"generation_id": generation},
-        LEAVE: lambda: group | _leave_of(step, member_id, instance),
-        COMMIT: lambda: group | _commit_of(step, member_id, generation, instance),
-        FETCH: lambda: _fetch_of(step, group_id),
-        DESCRIBE: lambda: {"groups": [group_id]},
-        DELETE_GROUP: lambda: {"groups_names": [group_id]},
-        DELETE_OFFSETS: lambda: group | _delete_of(step),
-    }
-    return requests[step.api]()
-
-
-def _join_of(step: Step) -> dict[str, Any]:
+def _join_of(step: Step, session_timeout_ms: int) -> dict[str, Any]:
     """Forms: 0 and 1 differ in what is subscribed to, 2 prefers another protocol, 3 is no consumer."""
     subscribed = encode(SUBSCRIPTION, 1, {"topics": list(TOPICS[: 1 + (step.variant == 1)])})
     metadata = _VERSION.pack(1) + subscribed
     names = ("roundrobin", "range") if step.variant == 2 else ("range", "roundrobin")
     return {
-        "session_timeout_ms": SESSION_MS,
+        "session_timeout_ms": session_timeout_ms,
         "rebalance_timeout_ms": REBALANCE_MS if step.version else -1,
         "protocol_type": "stranger" if step.variant == 3 else "consumer",
         "protocols": [{"name": name, "metadata": metadata} for name in names],
@@ -271,6 +335,10 @@ def _delete_of(step: Step) -> dict[str, Any]:
     return {"topics": [{"name": TOPICS[step.variant // 2], "partitions": partitions}]}
 
 
+def _list_of(step: Step) -> Value:
+    return {"states_filter": list(STATES[step.variant])} if step.version >= FIRST_FILTERED else {}
+
+
 def _fetch_of(step: Step, group_id: str) -> Value:
     """Forms: 1 asks for all that is committed, where the version can."""
     topics = None if step.variant == 1 and step.version >= 2 else [{"name": TOPICS[0], "partition_indexes": [0, 1, 2]}]
@@ -281,116 +349,232 @@ def _fetch_of(step: Step, group_id: str) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of a sequence. `answers`: how many were compared. `ended`: before its end, where the two were free to differ."""
+    """Of a sequence. `answers`: how many were compared. `ended`: why before its end."""
 
     answers: int
     difference: Difference | None = None
-    ended: bool = False
+    ended: "Verdict | None" = None
 
 
 async def compare(
     kafka: Address, service: Address, steps: Sequence[Step], group_id: str, quiet_seconds: float
 ) -> Outcome:
     """Send the steps to both until an answer differs. `quiet_seconds`: after a step, how long without an answer."""
-    sides = Side(kafka, group_id), Side(service, group_id)
+    silent = frozenset(step.client for step in steps if step.api == EXPIRE)
+    sides = Side(kafka, group_id, silent), Side(service, group_id, silent)
+    state = EMPTY
     answers = 0
     try:
         await asyncio.gather(*(side.prepare() for side in sides))
         for number, step in enumerate(steps):
+            if await sides[0].gives_back(step):
+                continue
+            heard: Sequence[Any] = ()
             if step.api == EXPIRE:
-                await asyncio.gather(*(_let_expire(side, step) for side in sides))
+                heard = await asyncio.gather(*(_let_expire(side, step) for side in sides))
+                await _become_alike(sides)
             else:
                 for side in sides:
                     side.send(number, step)
-            await _settle(sides, quiet_seconds)
+            await _settle(sides, number if _is_answered_at_once(step, state) else None, quiet_seconds)
+            state = await sides[0].state()
+            before = Before.of(sides[0], state)
             theirs, ours = (side.answered() for side in sides)
-            verdicts = {n: judge(steps[n], theirs.get(n), ours.get(n)) for n in sorted(theirs.keys() | ours.keys())}
+            for answered, one in zip((theirs, ours), heard, strict=False):
+                answered[number] = one
+            judgement = Judgement(sides[0], before, number, theirs)
+            verdicts = {
+                n: judgement.of(n, steps[n], theirs.get(n), ours.get(n)) for n in sorted(theirs.keys() | ours.keys())
+            }
             answers += len(verdicts)
             different = [n for n, verdict in verdicts.items() if verdict is Verdict.DIFFERENT]
-            if Verdict.FREE in verdicts.values():
-                return Outcome(answers, ended=True)
+            free = [verdict for verdict in verdicts.values() if verdict.is_free]
             if different:
                 first = different[0]
                 return Outcome(answers, _difference(steps[: number + 1], first, theirs.get(first), ours.get(first)))
+            if free:
+                return Outcome(answers, ended=free[0])
         return Outcome(answers)
     finally:
         await asyncio.gather(*(side.close() for side in sides))
 
 
-async def _let_expire(side: Side, step: Step) -> None:
-    """Time passes, and all members but the step's say that they live."""
+async def _let_expire(side: Side, step: Step) -> Value:
+    """Time passes, and all members but the step's say that they live. What they all heard: the codes of each member's
+    heartbeats without repetitions, and the answer to what the silent one said.
+    """
     loop = asyncio.get_running_loop()
     begin = loop.time()
     meanwhile = asyncio.ensure_future(_say_meanwhile(side, step))
+    heard: dict[str, list[int]] = {}
     while loop.time() < begin + EXPIRED_SECONDS:
         for place, client in enumerate(side.clients):
             if place != step.client and client.member_id:
                 value = {"group_id": side.group_id, "generation_id": client.generation, "member_id": client.member_id}
-                await ask(side.address, HEARTBEAT, 2, value, f"c{place}")
+                answer = await side.ask(HEARTBEAT, 2, value, f"c{place}")
+                codes = heard.setdefault(f"client {place}", [])
+                codes += [code for code in (answer["error_code"],) if codes[-1:] != [code]]
         await asyncio.sleep(HEARTBEAT_PAUSE_SECONDS)
-    await meanwhile
+    side.silent -= {step.client}
+    return {**heard, "silent": await meanwhile}
 
 
-async def _say_meanwhile(side: Side, step: Step) -> None:
+async def _say_meanwhile(side: Side, step: Step) -> Value | None:
     """What the silent one says once, by the step's form; it is a member of a generation, or says nothing."""
     client = side.clients[step.client]
     if step.variant == 0 or client.generation < 0:
-        return
+        return None
     await asyncio.sleep(SESSION_MS / 2000)
     said = Step({1: COMMIT, 2: FETCH}[step.variant], step.client, 2)
-    request = request_of(said, side.clients, side.group_id)
-    await ask(side.address, said.api, said.version, request, f"c{step.client}")
+    request = side.request_of(said)
+    return await side.ask(said.api, said.version, request, f"c{step.client}")
 
 
-async def _settle(sides: Sequence[Side], quiet_seconds: float) -> None:
-    """Return when nothing that waits has been answered for `quiet_seconds`, on either side."""
+async def _become_alike(sides: Sequence[Side]) -> None:
+    """Return when both groups are in the same state, or have been in different ones for too long."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + SETTLED_SECONDS
+    while loop.time() < deadline:
+        states = await asyncio.gather(*(side.state() for side in sides))
+        if len({EMPTY if state == DEAD else state for state in states}) == 1:
+            return
+        await asyncio.sleep(0.5)
+
+
+def _is_answered_at_once(step: Step, state: str) -> bool:
+    """Whether its answer waits for no other client, in a group that was in this state."""
+    waits_in = {JOIN: (STABLE, PREPARING, COMPLETING), SYNC: (COMPLETING,)}
+    return step.api != EXPIRE and state not in waits_in.get(step.api, ())
+
+
+async def _settle(sides: Sequence[Side], at_once: int | None, quiet_seconds: float) -> None:
+    """Return when nothing that waits has been answered for `quiet_seconds`, and all that waits has to: on a busy
+    machine an answer may take much longer. `at_once`: the number of a step whose answer will come by itself.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + SETTLED_SECONDS
     while waiting := [task for side in sides for task in side.waiting.values() if not task.done()]:
         done, _ = await asyncio.wait(waiting, timeout=quiet_seconds, return_when=asyncio.FIRST_COMPLETED)
-        if not done:
+        if done:
+            continue
+        if await _has_settled(sides, at_once) or loop.time() > deadline:
             return
 
 
-class Verdict(Enum):
-    """Of two answers to one step."""
+async def _has_settled(sides: Sequence[Side], at_once: int | None) -> bool:
+    """Whether the two agree on what waits, and each group is in the state in which that has to wait."""
+    theirs, ours = ({n for n, task in side.waiting.items() if not task.done()} for side in sides)
+    if theirs != ours or at_once in theirs:
+        return False
+    states = await asyncio.gather(*(side.state() for side in sides))
+    apis = {sides[0].steps[number].api for number in theirs}
+    return {WAITS_IN.get(api) for api in apis} == set(states)
 
-    SAME = "same"
-    FREE = "free"
-    """They differ as they may: docs/kafka-differences.md says where. What follows need not be alike."""
+
+class Verdict(Enum):
+    """Of two answers to one step. Those between are rows of docs/kafka-differences.md: the two differ as they may, and
+    what follows need not be alike.
+    """
+
+    SAME = "the same"
+    RENEWED = "a static member came back for other topics"
+    TIED = "another protocol of a tie"
+    LED = "another leader after one has gone"
+    SUBSCRIBED = "a member that is about to join subscribes"
     DIFFERENT = "different"
 
-
-def judge(step: Step, theirs: Any, ours: Any) -> Verdict:
-    """Kafka's answer and the service's; None where there is none yet."""
-    if theirs is None or ours is None:
-        came_back = step.api == JOIN and says_instance(step) and theirs is not None and theirs["error_code"] == 0
-        # A static member that comes back with other topics: Kafka compares the protocol's name alone.
-        return Verdict.FREE if came_back else Verdict.DIFFERENT
-    if step.api == JOIN:
-        return _judge_join(theirs, ours)
-    if step.api == DESCRIBE:
-        theirs, ours = _described(theirs), _described(ours)
-    if step.api == COMMIT:
-        theirs = _with_code(theirs, GROUP_ID_NOT_FOUND, ILLEGAL_GENERATION)
-    if theirs == ours:
-        return Verdict.SAME
-    if step.api == DELETE_OFFSETS and _subscribed_meanwhile(theirs, ours):
-        return Verdict.FREE
-    return Verdict.DIFFERENT
+    @property
+    def is_free(self) -> bool:
+        """Whether the sequence ends here, and no one is to blame."""
+        return self not in (Verdict.SAME, Verdict.DIFFERENT)
 
 
-def _judge_join(theirs: Value, ours: Value) -> Verdict:
-    codes = theirs["error_code"], ours["error_code"]
-    if codes[0] == UNKNOWN_SERVER_ERROR and codes[1] in (UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID):
-        # An id that was handed out without an instance id comes back with one: to Kafka an error of its own.
-        return Verdict.FREE
-    same_generation = codes == (0, 0) and theirs["generation_id"] == ours["generation_id"]
-    if same_generation and any(theirs[name] != ours[name] for name in ("leader", "protocol_name")):
-        # Who leads after a leader is gone, and which protocol wins with as many votes as another, is nobody's promise.
-        return Verdict.FREE
-    if codes[0] not in (0, MEMBER_ID_REQUIRED):
-        # Clients read of a refusal the code alone; Kafka says some id there, or none.
-        theirs, ours = {**theirs, "member_id": ""}, {**ours, "member_id": ""}
-    return Verdict.SAME if theirs == ours else Verdict.DIFFERENT
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What Kafka's side knew before the answers came that are judged."""
+
+    forms: Sequence[int]
+    """Of each client's last join."""
+    members: frozenset[str]
+    has_left: bool
+    state: str
+    """Of the group."""
+
+    @classmethod
+    def of(cls, kafka: Side, state: str) -> "Before":
+        return cls([client.form for client in kafka.clients], kafka.members, kafka.has_left, state)
+
+
+class Judgement:
+    """Of the answers that came after a step, whose number it is. What is free to differ is a row of
+    docs/kafka-differences.md, and is free only where that row says so: all else is a difference.
+    """
+
+    def __init__(self, kafka: Side, before: Before, number: int, theirs: Mapping[int, Any]) -> None:
+        self._kafka = kafka
+        self._before = before
+        self._number = number
+        of = {n: (kafka.steps[n], answer) for n, answer in theirs.items() if n in kafka.steps}
+        votes = [step.variant == PREFERS_ANOTHER for step, answer in of.values() if _is_joined(step, answer)]
+        # A member whose call was replaced by one that was refused has joined, too, and nobody hears of it.
+        self._is_tie = abs(2 * sum(votes) - len(votes)) <= len(kafka.members) - len(votes)
+        has_left = before.has_left or any(step.api == LEAVE and _is_success(answer) for step, answer in of.values())
+        self._has_lost_members = has_left or bool(before.members - kafka.members)
+
+    def of(self, number: int, step: Step, theirs: Any, ours: Any) -> Verdict:
+        """Kafka's answer to this step and the service's; None where there is none yet."""
+        if theirs is None or ours is None:
+            return Verdict.RENEWED if self._came_back_for_more(step, theirs) else Verdict.DIFFERENT
+        if step.api == JOIN:
+            return self._of_join(number, step, theirs, ours)
+        if step.api == DESCRIBE:
+            theirs = _as_described_here(step, theirs, ours)
+        if step.api == COMMIT:
+            theirs = _with_code(theirs, GROUP_ID_NOT_FOUND, ILLEGAL_GENERATION)
+        if theirs == ours:
+            return Verdict.SAME
+        is_rebalancing = self._before.state == PREPARING
+        if step.api == DELETE_OFFSETS and is_rebalancing and _subscribed_meanwhile(theirs, ours):
+            return Verdict.SUBSCRIBED
+        return Verdict.DIFFERENT
+
+    def _came_back_for_more(self, step: Step, theirs: Any) -> bool:
+        """Whether a static member is back, and wants other topics: Kafka compares the protocol's name alone."""
+        if step.api != JOIN or not says_instance(step) or theirs is None or theirs["error_code"]:
+            return False
+        return (step.variant == WANTS_MORE) != (self._before.forms[step.client] == WANTS_MORE)
+
+    def _of_join(self, number: int, step: Step, theirs: Value, ours: Value) -> Verdict:
+        codes = theirs["error_code"], ours["error_code"]
+        is_unused = self._kafka.requests[number]["member_id"] in self._kafka.pending and says_instance(step)
+        if is_unused and codes[0] == UNKNOWN_SERVER_ERROR and codes[1] in (UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID):
+            # An id that was handed out without an instance id comes back with one: to Kafka an error of its own.
+            theirs = {**theirs, "error_code": codes[1], "member_id": ours["member_id"]}
+        if number != self._number and codes[0] == UNKNOWN_MEMBER_ID and theirs["member_id"] == "":
+            # It waited, and left meanwhile. The door says the id that is refused, as Kafka does of all others.
+            theirs = {**theirs, "member_id": ours["member_id"]}
+        former_id = self._kafka.clients[step.client].former_id
+        if step.version < FIRST_TO_SKIP and theirs["leader"] == self._kafka.names.get(former_id) and not ours["leader"]:
+            # A leader that is back is told of an id that nobody has, so that it assigns nothing. The door knows none.
+            theirs = {**theirs, "leader": ""}
+        if theirs == ours:
+            return Verdict.SAME
+        same_generation = codes == (0, 0) and theirs["generation_id"] == ours["generation_id"]
+        # Which member leads after the leader is gone, and which protocol wins with as many votes as another, is
+        # nobody's promise.
+        if same_generation and theirs["leader"] != ours["leader"] and self._has_lost_members:
+            return Verdict.LED
+        if same_generation and theirs["protocol_name"] != ours["protocol_name"] and self._is_tie:
+            return Verdict.TIED
+        return Verdict.DIFFERENT
+
+
+def _is_joined(step: Step, answer: Value) -> bool:
+    return step.api == JOIN and answer["error_code"] == 0
+
+
+def _is_success(left: Value) -> bool:
+    return not any(one["error_code"] for one in (left, *left["members"]))
 
 
 def _subscribed_meanwhile(theirs: Value, ours: Value) -> bool:
@@ -411,6 +595,7 @@ def _with_code(answer: Value, code: int, instead: int) -> Value:
     not exist that the group does not.
     """
     return {
+        **answer,
         "topics": [
             {
                 **topic,
@@ -420,22 +605,24 @@ def _with_code(answer: Value, code: int, instead: int) -> Value:
                 ],
             }
             for topic in answer["topics"]
-        ]
+        ],
     }
 
 
-def _described(answer: Any) -> Any:
-    """Without the assignments of a group that rebalances: Kafka shows those that are about to be replaced. A group of
-    which there is no more than an id that was handed out is Dead to Kafka before version 6, and Empty to the service.
+def _as_described_here(step: Step, theirs: Any, ours: Any) -> Any:
+    """Kafka's description without the assignments of a group that rebalances: Kafka shows those that are about to be
+    replaced. A group of which there is no more than an id that was handed out is Dead to Kafka before version 6, and
+    Empty to the service.
     """
     groups = []
-    for group in answer["groups"]:
-        members = group["members"]
-        if group["group_state"] != "Stable":
+    for group, here in zip(theirs["groups"], ours["groups"], strict=True):
+        members, state = group["members"], group["group_state"]
+        if state != "Stable":
             members = [{**member, "member_assignment": b""} for member in members]
-        state = "Empty" if group["group_state"] == "Dead" else group["group_state"]
+        if step.version < FIRST_WITHOUT_DEAD and (state, here["group_state"]) == ("Dead", "Empty"):
+            state = "Empty"
         groups.append({**group, "group_state": state, "members": members})
-    return {"groups": groups}
+    return {**theirs, "groups": groups}
 
 
 def _difference(steps: Sequence[Step], number: int, theirs: Any, ours: Any) -> Difference:

@@ -14,10 +14,12 @@ from tests.judges.headers import APIS
 
 CLIENTS = 4
 STATIC_CLIENTS = frozenset({2, 3})
-SESSION_MS = 6_000
-REBALANCE_MS = 60_000
+SESSION_MS, LONG_SESSION_MS = 10_000, 300_000
+"""Of clients that will fall silent in a sequence, and of others: none expires because a sequence takes its time."""
+REBALANCE_MS = 300_000
 STEPS_MAX = 16
 COMMIT, FETCH, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, DELETE_GROUP, DELETE_OFFSETS = 8, 9, 11, 12, 13, 14, 15, 42, 47
+LIST_GROUPS = 16
 FIRST_STATIC = {JOIN: 5, SYNC: 3, HEARTBEAT: 3, LEAVE: 3, COMMIT: 7}
 """The first version of each API that can say an instance id."""
 FIRST_REQUIRED = 4
@@ -71,7 +73,12 @@ SAID_MEANWHILE = {1: "a commit", 2: "a fetch"}
 """By the form of `EXPIRE`: what the client says when half of its session is over. Only the commit is a sign of life."""
 _WEIGHTS = {
     JOIN: 34, SYNC: 26, HEARTBEAT: 10, LEAVE: 7, COMMIT: 9, FETCH: 4, DESCRIBE: 6, DELETE_GROUP: 2, DELETE_OFFSETS: 2,
+    LIST_GROUPS: 2,
 }  # fmt: skip
+
+
+LOOKS = Step(DESCRIBE, 0, 6), Step(FETCH, 0, 8, variant=1)
+"""How each sequence ends: what has become of the group, and all that is committed."""
 
 
 def random_steps(seed: int, *, with_expiry: bool) -> tuple[Step, ...]:
@@ -81,22 +88,38 @@ def random_steps(seed: int, *, with_expiry: bool) -> tuple[Step, ...]:
     count = chance.randint(4, STEPS_MAX - len(begin))
     steps = begin + [_random_step(chance) for _ in range(count)]
     if with_expiry:
-        place, client = (
-            chance.randint(2, len(steps)),
-            chance.choice([step.client for step in steps if step.api == JOIN] or [0]),
-        )
+        place = len(begin) if begin and chance.random() < 0.5 else chance.randint(2, min(len(steps), SILENT_FROM_MAX))
+        client = chance.choice([step.client for step in steps[:place] if step.api == JOIN] or [0])
         # Who is still there, is to be seen.
-        steps[place:place] = Step(EXPIRE, client, variant=chance.randrange(3)), Step(DESCRIBE, client, 6)
-    return tuple(steps)
+        steps[place:place] = Step(EXPIRE, client, variant=chance.choice((0, 1, 1, 2))), Step(DESCRIBE, client, 6)
+    return (*steps, *LOOKS)
+
+
+SILENT_FROM_MAX = 8
+"""Steps before a client falls silent, but for those that form a generation, which wait for little: a patient run of
+them is shorter than its session.
+"""
 
 
 def _formation(chance: Random) -> list[Step]:
     """Two or three clients that become members of one generation: by chance alone that is rare. Whoever is told its id
-    joins with it, and when the last one waits, the first comes again.
+    joins with it, and when the last one waits, the first comes again. Half of them go on until the group is Stable.
     """
     clients = chance.sample(range(CLIENTS), chance.choice((2, 2, 3)))
-    joins = [client for client in clients for _ in range(2)]
-    return [Step(JOIN, client, chance.choice(APIS[JOIN].request.versions)) for client in (*joins, clients[0])]
+    joins = [Step(JOIN, client, chance.choice(APIS[JOIN].request.versions)) for client in clients]
+    steps = [
+        join for join in joins for _ in range(2 if join.version >= FIRST_REQUIRED and not says_instance(join) else 1)
+    ]
+    steps.append(joins[0])
+    if chance.random() < 0.5:
+        return steps
+    # Each asks for its part in any order, some with assignments that only the leader may bring. Then one that has an
+    # instance id is started anew, and knows no member id.
+    versions = APIS[SYNC].request.versions
+    order = chance.sample(clients, len(clients))
+    steps += [Step(SYNC, client, chance.choice(versions), variant=chance.choice((0, 0, 3))) for client in order]
+    back = [client for client in clients if client in STATIC_CLIENTS and chance.random() < 0.5]
+    return steps + [Step(JOIN, client, chance.randint(FIRST_STATIC[JOIN], 9), Who.NOBODY) for client in back]
 
 
 def _random_step(chance: Random) -> Step:

@@ -21,21 +21,20 @@ from tests.sizes import by_size
 
 pytestmark = pytest.mark.kafka
 
-SEQUENCES = {False: by_size(1, 150, 4_000), True: by_size(1, 40, 800)}
+SEQUENCES = {False: by_size(1, 120, 4_000), True: by_size(1, 30, 800)}
 """How many of each kind: those in which clients fall silent take a session's time each, side by side."""
 ROWS = {
     False: ("raw requests", f"Kafka {KAFKA_VERSION}", f"{SEQUENCES[False]:,} sequences"),
     True: ("raw requests", f"Kafka {KAFKA_VERSION}", f"{SEQUENCES[True]:,} sequences with clients that fall silent"),
 }
 AT_ONCE = {False: 24, True: 40}
-LIST_GROUPS = 16
 QUIET_SECONDS = 0.5
-"""Twice the delay of a first join phase."""
-PATIENT_SECONDS = 1.0
+PATIENT_SECONDS = 2.0
 SHORTER_SECONDS = 90.0
 """How long a sequence that differs is made shorter."""
-ENDED_MAX = 0.15
-"""Of the sequences, those that may end early: more would compare nothing."""
+ENDED_MAX = 0.1
+"""Of the sequences, those that may end early. It is one of a hundred where all excuses are as narrow as they should be.
+"""
 
 
 @pytest.mark.usefixtures("topics")
@@ -55,7 +54,8 @@ def test_kafka_and_the_service_answer_alike(judged: Judged, with_expiry: bool, d
         seed, first = min(differing.items(), key=lambda item: len(item[1].steps))
         shortest = asyncio.run(shorten(judged, first))
         pytest.fail(f"{len(differing)} of {len(seeds)} sequences differ; seed {seed}, made shorter:\n{shortest}")
-    assert sum(outcome.ended for outcome in outcomes.values()) <= ENDED_MAX * len(seeds)
+    ended = Counter(outcome.ended.value for outcome in outcomes.values() if outcome.ended is not None)
+    assert ended.total() <= ENDED_MAX * len(seeds), ended
     assert answers > 5 * len(seeds)
     *who, what = ROWS[with_expiry]
     did((*who, f"{what}: {answers:,} answers as Kafka's"))
@@ -111,7 +111,7 @@ def test_sequences_say_all_that_they_can_say() -> None:
     steps = [step for seed in range(400) for step in random_steps(seed, with_expiry=True)]
     drawn = Counter((step.api, step.version) for step in steps)
     expected = {(api, version) for api in GROUP_APIS for version in APIS[api].request.versions}
-    expected -= {(LIST_GROUPS, version) for version in range(6)} | {(COMMIT, 10), (FETCH, 10)}
+    expected -= {(COMMIT, 10), (FETCH, 10)}
     assert drawn.keys() == expected | {(EXPIRE, 0)}
     assert min(drawn.values()) >= 3
     assert len({step.who for step in steps}) == 5
