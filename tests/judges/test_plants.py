@@ -52,12 +52,13 @@ def planted(judged: Judged, plant: dict[str, Any], tmp_path: Path) -> Iterator[J
     file.write_text(file.read_text().replace(plant["old"], plant["new"]))
     environment = {"PYTHONPATH": f"{code / 'src'}{os.pathsep}{code}"}
     service = ServiceProcess(store, OPTIONS, environment=environment, limits=LIMITS)
-    service.start()
     try:
+        service.start()
         with running_door(judged.kafka, service.url) as door:
             yield Judged(judged.kafka, door, service.url)
     finally:
         service.kill()
+    assert " ERROR " not in service.log, "it fails, which is no deviation, and anybody would notice"
 
 
 @pytest.mark.kafka
