@@ -5,8 +5,8 @@ clients say and the service's API cannot take is not asked: how long offsets are
 of the newer consumer protocol, and whether fetched offsets may belong to an open transaction.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from rallypoint.protocol import operations
@@ -15,10 +15,13 @@ from tests.judges.group_service import Answer, GroupService, ServiceGoneError, c
 from tests.judges.opaque_bytes import assignment_bytes, json_of_bytes, subscription_bytes
 
 Value = dict[str, Any]
+Named = TypeVar("Named")
 GroupApi = Callable[[GroupService, int, Value, str | None], Awaitable[Value]]
 """The service, the version, what is asked, and the client's name."""
 
 NO_OFFSET = -1
+NAMED_MAX = 50
+"""Topics, partitions or groups of one call: they stand in its URL, which may not be long."""
 KEYS_OF_GROUPS = 0
 """Key type of FindCoordinator."""
 FIRST_TO_NEED_AN_ID = 4
@@ -183,7 +186,8 @@ async def _fetched(service: GroupService, group_id: str, topics: list[Value] | N
     """One group's committed offsets: those of the partitions asked for, or all."""
     if topics is not None and not topics:
         return {"group_id": group_id, "topics": [], "error_code": 0}
-    parameters = [("topic", topic["name"]) for topic in topics or ()]
+    named = topics if topics is not None and len(topics) <= NAMED_MAX else ()
+    parameters = [("topic", topic["name"]) for topic in named]
     answer = await service.call(operations.FETCH, parameters=parameters, group_id=group_id)
     if answer.error_code:
         return {"group_id": group_id, "topics": [], "error_code": answer.error_code}
@@ -290,11 +294,20 @@ async def delete_groups(service: GroupService, _version: int, asked: Value, _cli
 
 async def offset_delete(service: GroupService, _version: int, asked: Value, _client_id: str | None) -> Value:
     named = [(topic["name"], one["partition_index"]) for topic in asked["topics"] for one in topic["partitions"]]
-    parameters = [("partition", f"{topic}:{partition}") for topic, partition in named]
-    answer = await service.call(operations.DELETE_OFFSETS, parameters=parameters, group_id=asked["group_id"])
-    if answer.error_code:
-        return {"error_code": answer.error_code}
-    return {"topics": [_deleted(answer.body["offsets"], topic) for topic in asked["topics"]]}
+    deleted: dict[str, dict[str, Any]] = {}
+    for some in _in_parts(named):
+        parameters = [("partition", f"{topic}:{partition}") for topic, partition in some]
+        answer = await service.call(operations.DELETE_OFFSETS, parameters=parameters, group_id=asked["group_id"])
+        if answer.error_code:
+            return {"error_code": answer.error_code}
+        for topic, results in answer.body["offsets"].items():
+            deleted.setdefault(topic, {}).update(results)
+    return {"topics": [_deleted(deleted, topic) for topic in asked["topics"]]}
+
+
+def _in_parts(named: Sequence[Named]) -> Iterable[Sequence[Named]]:
+    """For calls that name so many at most; one call where there is nothing to name."""
+    return [named[place : place + NAMED_MAX] for place in range(0, len(named), NAMED_MAX)] or [named]
 
 
 def _deleted(offsets: Mapping[str, Any], topic: Mapping[str, Any]) -> Value:
@@ -313,15 +326,19 @@ def _deleted(offsets: Mapping[str, Any], topic: Mapping[str, Any]) -> Value:
 
 async def look_up_coordinators(service: GroupService, group_ids: Iterable[str]) -> Mapping[str, int]:
     """The code of each group's look-up: which node coordinates it is the door's own address to a Kafka client."""
-    named = list(group_ids)
-    try:
-        answer = await service.call(operations.COORDINATOR, parameters=[("group_id", one) for one in named])
-    except ServiceGoneError:
-        # What a broker says of a coordinator on another one that is gone.
-        return dict.fromkeys(named, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    if answer.error_code:
-        return dict.fromkeys(named, answer.error_code)
-    return {one["group_id"]: one["error_code"] for one in answer.body["coordinators"]}
+    codes: dict[str, int] = {}
+    for named in _in_parts(list(dict.fromkeys(group_ids))):
+        try:
+            answer = await service.call(operations.COORDINATOR, parameters=[("group_id", one) for one in named])
+        except ServiceGoneError:
+            # What a broker says of a coordinator on another one that is gone.
+            codes |= dict.fromkeys(named, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            continue
+        if answer.error_code:
+            codes |= dict.fromkeys(named, answer.error_code)
+        else:
+            codes |= {one["group_id"]: one["error_code"] for one in answer.body["coordinators"]}
+    return codes
 
 
 GROUP_APIS: Mapping[int, GroupApi] = {

@@ -5,7 +5,7 @@ import json
 import re
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from struct import pack, unpack
@@ -19,6 +19,7 @@ from rallypoint.protocol.errors import ErrorCode
 from tests.end_to_end.service_process import running_service
 from tests.judges.codec import CodecError, decode, encode
 from tests.judges.door import (
+    FIND_COORDINATOR,
     JOIN,
     METADATA,
     NOT_OFFERED,
@@ -40,7 +41,7 @@ from tests.judges.opaque_bytes import (
 )
 from tests.judges.raw_sides import ask
 
-COMMIT, HEARTBEAT = 8, 12
+COMMIT, OFFSET_FETCH, HEARTBEAT, OFFSET_DELETE = 8, 9, 12, 47
 WAIT_SECONDS = 30.0
 
 
@@ -190,6 +191,32 @@ def parked_calls(judged: Judged) -> int:
     said = re.search(r"^rallypoint_parked_calls (\S+)$", ask_service(judged, "/metrics"), re.MULTILINE)
     assert said is not None
     return int(float(said[1]))
+
+
+@pytest.mark.kafka
+async def test_requests_name_as_many_topics_and_groups_as_they_like(judged: Judged) -> None:
+    """A consumer of a pattern may have thousands of topics, which no URL holds."""
+    group_id, names = f"many-{uuid4()}", [f"{number}-{'t' * 200}" for number in range(600)]
+
+    async def asked(key: int, version: int, asked: dict[str, Any]) -> Mapping[str, Any]:
+        return await ask(judged.door, key, version, {"group_id": group_id, **asked}, "c")
+
+    offset = {"partition_index": 0, "committed_offset": 5}
+    committed = {"topics": [{"name": name, "partitions": [offset]} for name in names]}
+    codes = partition_codes(await asked(COMMIT, 9, committed))
+    assert codes == {name: [0] for name in names}
+    fetched = await asked(OFFSET_FETCH, 7, {"topics": [{"name": name, "partition_indexes": [0]} for name in names]})
+    assert [one["partitions"][0]["committed_offset"] for one in fetched["topics"]] == [5] * len(names)
+    deletion = {"topics": [{"name": name, "partitions": [{"partition_index": 0}]} for name in names]}
+    assert partition_codes(await asked(OFFSET_DELETE, 0, deletion)) == codes
+    found = await ask(judged.door, FIND_COORDINATOR, 4, {"coordinator_keys": names}, "c")
+    assert [(one["key"], one["error_code"], one["port"]) for one in found["coordinators"]] == [
+        (name, 0, judged.door.port) for name in names
+    ]
+
+
+def partition_codes(answer: Mapping[str, Any]) -> dict[str, list[int]]:
+    return {topic["name"]: [one["error_code"] for one in topic["partitions"]] for topic in answer["topics"]}
 
 
 @pytest.mark.slow

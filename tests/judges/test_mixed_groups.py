@@ -31,7 +31,8 @@ CLIENTS = {
     # aiokafka has no cooperative assignor.
     "cooperative-sticky": ("rallypoint", "librdkafka", "kafka-python", "franz-go", "java"),
 }
-VERSION_OF = {"librdkafka": "confluent-kafka"}
+VERSIONS = {**client_versions(), "librdkafka": f"confluent-kafka {client_versions()['confluent-kafka']}"}
+"""librdkafka's own number is another one than that of the package which brings it."""
 SETTLED_SECONDS = 90.0
 COMMITTED_SECONDS = 15.0
 MORE_MAX = 6
@@ -172,6 +173,7 @@ def rows_of(members: Members, strategy: str) -> list[tuple[str, str, str]]:
     for what in CLIENTS[strategy]:
         read = len({one.value for member in members.all if member.what == what for one in member.read})
         assert read, f"{what} has read nothing"
-        version = client_versions().get(VERSION_OF.get(what, what), "this one")
-        rows.append((what, version, f"{strategy}: read {read:,} of {RECORDS:,} in a mixed group"))
+        rows.append(
+            (what, VERSIONS.get(what, "this one"), f"{strategy}: read {read:,} of {RECORDS:,} in a mixed group")
+        )
     return rows
