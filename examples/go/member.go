@@ -224,7 +224,6 @@ func (m *Member) beat(ctx context.Context) error {
 // rejoin gives up what it has, joins, and gets the new part, unless the next rebalance begins before.
 func (m *Member) rejoin(ctx context.Context) error {
 	m.giveUp(m.handler.Revoked)
-	sentAt := time.Now()
 	if m.joined == nil {
 		if err := m.join(ctx); err != nil {
 			return err
@@ -234,17 +233,18 @@ func (m *Member) rejoin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	sentAt := time.Now() // not before the join, which may wait for longer than a session
 	offsets, err := m.fetch(ctx, partitions)
 	if err != nil {
 		return err
 	}
 	m.joined = nil
+	m.handling.Lock() // first, so that the program hears of these before it may hear that they are lost
+	defer m.handling.Unlock()
 	m.mutex.Lock()
 	m.owned = partitions
 	m.mutex.Unlock()
 	m.live(sentAt)
-	m.handling.Lock()
-	defer m.handling.Unlock()
 	m.handler.Assigned(m, partitions, offsets)
 	return nil
 }

@@ -157,8 +157,8 @@ export class GroupMember {
     if (push.event === "drain" && this.#nodes.some((node) => node !== this.#url)) this.#lookElsewhere();
     if (push.event === "dropped") {
       // If another process has the same member id, each heartbeat of one has the other dropped.
-      if (Date.now() < this.#askedUntil) return;
-      this.#askedUntil = Date.now() + this.#heartbeatIntervalMs;
+      if (performance.now() < this.#askedUntil) return;
+      this.#askedUntil = performance.now() + this.#heartbeatIntervalMs;
     }
     this.#wake();
   }
@@ -210,7 +210,7 @@ export class GroupMember {
   }
 
   async #beat() {
-    const sentAt = Date.now();
+    const sentAt = performance.now();
     try {
       await this.#call("heartbeat", { generation_id: this.generationId, member_id: this.memberId });
       this.#live(sentAt);
@@ -222,10 +222,10 @@ export class GroupMember {
   /** Give up what it has, join, and get the new part, unless the next rebalance begins before. */
   async #rejoin() {
     await this.#giveUp("revoked");
-    const sentAt = Date.now();
     try {
       this.#joined ??= await this.#join();
       const partitions = await this.#sync(this.#joined);
+      const sentAt = performance.now(); // not before the join, which may wait for longer than a session
       const { offsets } = await this.#call("fetch", { topics: this.#options.topics });
       this.#joined = null;
       this.#owned = partitions;
@@ -313,10 +313,13 @@ export class GroupMember {
     }
   }
 
-  /** The group has heard of the member after `sentAt`. Without such news for a session timeout, others take over. */
+  /**
+   * The group has heard of the member after `sentAt`. Without such news for a session timeout, others take over. The clock
+   * is one that nobody sets.
+   */
   #live(sentAt) {
     clearTimeout(this.#expiry);
-    const leftMs = this.#options.sessionTimeoutMs - (Date.now() - sentAt);
+    const leftMs = this.#options.sessionTimeoutMs - (performance.now() - sentAt);
     this.#expiry = setTimeout(() => this.#giveUp("lost"), leftMs);
   }
 

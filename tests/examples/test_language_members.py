@@ -7,7 +7,7 @@ import signal
 import subprocess
 from asyncio.subprocess import PIPE
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from time import monotonic
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from rallypoint import GroupMember, MemberOptions
+from rallypoint import Assignment, GroupMember, MemberOptions
 from rallypoint.assignors.contract import GroupSpec, MemberSubscription
 from rallypoint.assignors.range import RangeAssignor
 from tests.end_to_end.faulty_line import running_line
@@ -90,7 +90,9 @@ async def example(
 class PythonMember:
     """This project's own member, with the same face."""
 
-    def __init__(self, url: str, **more: Any) -> None:
+    def __init__(
+        self, url: str, on_revoked: Callable[[Assignment], Awaitable[None]] | None = None, **more: Any
+    ) -> None:
         self.member = GroupMember(
             MemberOptions(
                 coordinator=url,
@@ -99,7 +101,8 @@ class PythonMember:
                 client_id="python",
                 session_timeout_ms=SESSION_MS,
                 **more,
-            )
+            ),
+            on_revoked=on_revoked,
         )
 
     @property
@@ -209,7 +212,11 @@ async def test_members_in_three_languages_go_on_when_the_node_that_coordinates_t
 ) -> None:
     """Over TLS, with certificates of all to all."""
     signed = make_certificates(tmp_path / "certificates")
-    files = {"ca": signed.authority.ca, "certificate": signed.client.certificate, "key": signed.client.key}
+    files: dict[str, Any] = {
+        "ca": signed.authority.ca,
+        "certificate": signed.client.certificate,
+        "key": signed.client.key,
+    }
     words = [word for name, file in files.items() for word in (f"--{name.removesuffix('ificate')}", str(file))]
     options = ("--group-initial-rebalance-delay-ms", "300")
     with three_nodes(tmp_path, *options, shards=3, certificates=signed) as nodes:
@@ -343,6 +350,31 @@ async def test_an_example_that_is_not_let_in_says_so_and_ends(
             assert refused.said == []
             assert "GROUP_MAX_SIZE_REACHED" in next(tokens.glob("*.log")).read_text()
             assert member.owned == set(range(PARTITIONS))
+
+
+@pytest.mark.parametrize("language", ["javascript", "go"])
+async def test_an_example_whose_join_waits_for_longer_than_its_session_keeps_what_it_is_given(
+    tmp_path: Path, language: str, request: pytest.FixtureRequest
+) -> None:
+    """Another member takes its time to give up. A waiting join keeps the session, which goes on from its answer."""
+    command = request.getfixturevalue(f"{language}_member")
+    session = {"javascript": ("--session-timeout-ms", "3000"), "go": ("--session-timeout", "3s")}[language]
+    options = ("--group-initial-rebalance-delay-ms", "0", "--group-min-session-timeout-ms", "3000")
+    slowly = iter((4, 0))  # at the rebalance, and when it leaves
+
+    async def give_up(held: Assignment) -> None:
+        await asyncio.sleep(next(slowly))
+
+    with running_service(tmp_path, *options) as service:
+        register(service)
+        slow = PythonMember(service.url, on_revoked=give_up)
+        async with slow.member:
+            await wait_until("it has all", owned_once(slow))
+            async with example(command, service.url, tmp_path, *session) as waiting:
+                await wait_until("both share", owned_once(slow, waiting))
+                await asyncio.sleep(4)  # a session, and a little
+                assert waiting.events == ["assigned"]
+                assert owned_once(slow, waiting)()
 
 
 async def test_an_example_lets_go_when_nobody_has_heard_of_it_for_its_session(
