@@ -15,9 +15,10 @@ FROM ?= 1
 REWRITE ?=
 # Of the tests: small, full or long (CONTRIBUTING.md); in how many processes, and what each run says in the end. Half of
 # a test's time is a wait for something, so there are more processes than two cores; one more for Spark's, which wait longer.
+# Schemathesis is loaded where it is used.
 SIZE ?= full
 PYTEST = $(BIN)/python -m pytest --numprocesses $(or $(WORKERS),$(PROCESSES)) --dist loadgroup --no-loadscope-reorder \
-	--durations 15 --durations-min 1
+	--durations 15 --durations-min 1 -p no:schemathesis
 
 # The longest first; three are made at a time, as each waits for the network, or for a single core.
 PARTS = etcd java_classes pythons porcupine kafka_clients kafka spark_kafka hdfs languages chromium image manifests
@@ -53,7 +54,7 @@ cluster-faults: setup ## a cluster whose processes, lines, disks and clocks fail
 	@exec $(BIN)/python -m tests.cluster_faults $(ARGS)
 
 test: setup ## a sample of every rule: no network, and no other program
-	@exec $(PYTEST) --size small -p no:schemathesis $(ARGS)
+	@exec $(PYTEST) --size small $(ARGS)
 
 parts: setup ## download and build the real parts that test-all runs with: brokers, etcd, other Pythons, more
 	@$(JAVA) printf '%s\n' $(PARTS) | xargs -P 3 -I{} $(BIN)/python -m tests.real.{}
