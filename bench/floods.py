@@ -1,6 +1,6 @@
 """What others feel of a flood: each kind of message, sent as fast as the service takes it, and somebody beside it.
 
-`python -m bench.floods` starts a service for each kind, a process that floods it (`python -m bench.floods flood …`) and
+`python -m bench.floods` starts a service for each kind, a process that floods them (`python -m bench.floods flood`) and
 is a bystander itself: it asks whether the service lives, sends the heartbeats of a member on a channel, and those of
 many members at once on another one, as a host does. It prints how long each waited for its answers, how much processor
 time the service took at most while one of the first two waited, how much its memory grew, and how often it hung up on
@@ -20,14 +20,15 @@ from pathlib import Path
 from statistics import quantiles
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import Any, cast
+from types import TracebackType
+from typing import Any, Self, cast
 
 from bench.channel import ChannelConnection, call_frame, frame_of
 from bench.connection import Connection
 from bench.crowd import TOPIC, Crowd
 from bench.line import Answer, ConnectionBrokenError, Line
 from bench.plan import serving
-from bench.process import Server, environment, python
+from bench.process import ProcessError, Server, environment, python
 from rallypoint.protocol.operations import CHANNEL, COMMIT, FETCH, HEARTBEAT
 
 CHUNK_BYTES = 262_144
@@ -181,6 +182,10 @@ class Hose(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.over = asyncio.get_running_loop().create_future()
 
+    async def connect(self, host: str, port: int) -> None:
+        """Begin. Raises OSError."""
+        await asyncio.get_running_loop().create_connection(lambda: self, host, port)
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Connected."""
         self._transport = cast(asyncio.Transport, transport)
@@ -220,6 +225,11 @@ class Hose(asyncio.Protocol):
         self._is_full = False
         asyncio.get_running_loop().call_soon(self._pour)
 
+    def hang_up(self) -> None:
+        """Whatever is not sent yet."""
+        if self._transport is not None:
+            self._transport.abort()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """It has hung up, or we have."""
         if not self.over.done():
@@ -227,61 +237,107 @@ class Hose(asyncio.Protocol):
 
 
 async def flood(host: str, port: int, name: str, connections: int) -> None:
-    """Flood until the standard input ends; then print how often a connection ended."""
+    """Flood until a line of the standard input comes; then print how often a connection ended."""
     kind = KINDS[name]
     handshake = HANDSHAKE.format(host=f"{host}:{port}").encode() if kind.on_channel else b""
     ended = 0
 
     async def one(number: int) -> None:
         nonlocal ended
-        crowd = Crowd(host, port, f"flood-{name}-{number}")
-        await crowd.grow(1)
-        await crowd.rest()
-        asked = {"group": crowd.group_id, "body": crowd.members[0].heartbeat}
-        message = kind.message(asked)
-        begin = handshake + kind.begin + (kind.first(asked) if kind.first is not None else b"")
-        print("ready", flush=True)
-        while True:
-            try:
-                _, hose = await asyncio.get_running_loop().create_connection(
-                    lambda: Hose(kind, begin, message), host, port
-                )
-                await hose.over
-            except OSError:
-                await asyncio.sleep(PAUSE_S)
-            ended += 1
-            if kind.lasts:
-                await asyncio.sleep(PAUSE_S)
+        async with Crowd(host, port, f"flood-{name}-{number}") as crowd:
+            await crowd.grow(1)
+            await crowd.rest()
+            asked = {"group": crowd.group_id, "body": crowd.members[0].heartbeat}
+            message = kind.message(asked)
+            begin = handshake + kind.begin + (kind.first(asked) if kind.first is not None else b"")
+            print("ready", flush=True)
+            while True:
+                hose = Hose(kind, begin, message)
+                try:
+                    await hose.connect(host, port)
+                    await hose.over
+                except OSError:
+                    await asyncio.sleep(PAUSE_S)
+                finally:
+                    hose.hang_up()
+                ended += 1
+                if kind.lasts:
+                    await asyncio.sleep(PAUSE_S)
 
     tasks = [asyncio.create_task(one(number)) for number in range(connections)]
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     print(ended, flush=True)
 
 
-@asynccontextmanager
-async def flooding(server: Server, name: str, connections: int) -> AsyncIterator[list[int]]:
-    """A process that floods. On leaving, the list has how many of its connections ended."""
-    process = await asyncio.create_subprocess_exec(
-        *python("bench.floods", "flood", server.host, str(server.port), name, str(connections)),
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environment(os.environ),
-    )  # fmt: skip
-    assert process.stdin is not None
-    assert process.stdout is not None
-    ended: list[int] = []
-    try:
-        for _ in range(connections):
-            await process.stdout.readline()
-        yield ended
-        process.stdin.close()
-        async with asyncio.timeout(ANSWER_TIMEOUT_S):
-            ended.append(int(await process.stdout.readline() or 0))
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+def flood_as_told() -> None:
+    """Each line of the standard input is a flood: host, port, kind, connections. The next line, an empty one, is its
+    end.
+    """
+    while words := sys.stdin.readline().split():
+        host, port, name, connections = words
+        asyncio.run(flood(host, int(port), name, int(connections)))
+
+
+class Flooder:
+    """A process that floods, one kind after the other: to start one takes as much as most floods. As a context it ends
+    in the end.
+    """
+
+    def __init__(self) -> None:
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._end()
+
+    @asynccontextmanager
+    async def flooding(self, server: Server, name: str, connections: int) -> AsyncIterator[list[int]]:
+        """Flood meanwhile. On leaving, the list has how many of its connections ended. Raises ProcessError."""
+        process = self._process or await self._start()
+        ended: list[int] = []
+        try:
+            await self._tell(process, f"{server.host} {server.port} {name} {connections}")
+            for _ in range(connections):
+                await self._hear(process)
+            yield ended
+            await self._tell(process, "")
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                ended.append(int(await self._hear(process)))
+        except BaseException:
+            await self._end()  # it floods still; the next is another's
+            raise
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        self._process = await asyncio.create_subprocess_exec(
+            *python("bench.floods", "flood"), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            env=environment(os.environ),
+        )  # fmt: skip
+        return self._process
+
+    async def _tell(self, process: asyncio.subprocess.Process, line: str) -> None:
+        assert process.stdin is not None
+        process.stdin.write(f"{line}\n".encode())
+        await process.stdin.drain()
+
+    async def _hear(self, process: asyncio.subprocess.Process) -> bytes:
+        assert process.stdout is not None
+        if not (line := await process.stdout.readline()):
+            raise ProcessError("the process that floods has ended")
+        return line
+
+    async def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
 
 
 # --- beside it -------------------------------------------------------------------------------------------------------
@@ -385,18 +441,18 @@ async def standing_by(server: Server, *, commits: bool = False) -> AsyncIterator
             host.close()
 
 
-async def measure(name: str, directory: Path, *, connections: int, seconds: float) -> Felt:
+async def measure(name: str, flooder: Flooder, directory: Path, *, connections: int, seconds: float) -> Felt:
     """One kind of flood on a fresh service. Raises ConnectionBrokenError where a bystander was hung up on."""
     async with serving(directory) as server, standing_by(server, commits=KINDS[name].beside_commits) as beside:
-        return await felt_of(name, beside, connections=connections, seconds=seconds)
+        return await felt_of(name, flooder, beside, connections=connections, seconds=seconds)
 
 
-async def felt_of(name: str, beside: Bystanders, *, connections: int, seconds: float) -> Felt:
+async def felt_of(name: str, flooder: Flooder, beside: Bystanders, *, connections: int, seconds: float) -> Felt:
     """One kind of flood on the service of the bystanders, which may have seen others: its memory has grown by all of
     them. Raises ConnectionBrokenError where a bystander was hung up on.
     """
     server = beside.server
-    async with flooding(server, name, connections) as ended:
+    async with flooder.flooding(server, name, connections) as ended:
         probes, heartbeats, rounds = await asyncio.gather(
             _wait(server, beside.probe, beside.asked, seconds, 0.005),
             _wait(server, beside.line, beside.beat, seconds, 0.02, beside.before_each),
@@ -437,23 +493,23 @@ async def report(names: list[str], *, connections: int, seconds: float) -> None:
     """Measure one kind after the other, and print a line for each."""
     bystanders = "".join(f"   {who:>26}" for who in ("/healthz", "heartbeat", f"{HOSTED_COUNT} at once"))
     print(f"{'ms: p50, p99, longest':<21}{bystanders}   {'worked':>6}   {'MiB':>6}   hung up", flush=True)
-    for name in names:
-        with TemporaryDirectory(prefix="bench-") as directory:
-            try:
-                felt = await measure(name, Path(directory), connections=connections, seconds=seconds)
-            except (ConnectionBrokenError, TimeoutError) as error:
-                print(f"{name:<24}a bystander was shut out: {error!r}", flush=True)
-                continue
-        grown = f"{felt.grown_bytes / 2**20:6.1f}"
-        waits = "   ".join(_ms(waits.seconds) for waits in (felt.probes, felt.heartbeats, felt.rounds))
-        print(f"{name:<24}{waits}   {felt.worked_s * 1000:6.0f}   {grown}   {felt.ended_count}", flush=True)
+    async with Flooder() as flooder:
+        for name in names:
+            with TemporaryDirectory(prefix="bench-") as directory:
+                try:
+                    felt = await measure(name, flooder, Path(directory), connections=connections, seconds=seconds)
+                except (ConnectionBrokenError, TimeoutError) as error:
+                    print(f"{name:<24}a bystander was shut out: {error!r}", flush=True)
+                    continue
+            grown = f"{felt.grown_bytes / 2**20:6.1f}"
+            waits = "   ".join(_ms(waits.seconds) for waits in (felt.probes, felt.heartbeats, felt.rounds))
+            print(f"{name:<24}{waits}   {felt.worked_s * 1000:6.0f}   {grown}   {felt.ended_count}", flush=True)
 
 
 def main() -> None:
     """Read the command line."""
     if sys.argv[1:2] == ["flood"]:
-        host, port, name, connections = sys.argv[2:]
-        asyncio.run(flood(host, int(port), name, int(connections)))
+        flood_as_told()
         return
     parser = argparse.ArgumentParser(prog="python -m bench.floods", description=__doc__, allow_abbrev=False)
     parser.add_argument("--only", action="append", choices=tuple(KINDS), metavar="KIND", help=", ".join(KINDS))

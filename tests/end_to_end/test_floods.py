@@ -17,7 +17,7 @@ from time import process_time
 import pytest
 import pytest_asyncio
 
-from bench.floods import KINDS, Bystanders, Felt, felt_of, measure, standing_by
+from bench.floods import KINDS, Bystanders, Felt, Flooder, felt_of, measure, standing_by
 from bench.line import ConnectionBrokenError
 from bench.plan import serving
 from tests.sizes import by_size
@@ -57,6 +57,12 @@ def slowness() -> float:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def flooder() -> AsyncIterator[Flooder]:
+    async with Flooder() as process:
+        yield process
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def beside(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bystanders]:
     """Those on the service that most floods share: a service takes as much time to start as a flood does."""
     async with serving(tmp_path_factory.mktemp("service")) as server, standing_by(server) as bystanders:
@@ -72,33 +78,33 @@ def fault_of(felt: Felt, grown_max_bytes: int, slowness: float) -> str:
     return ""
 
 
-def is_alone(kind: str) -> bool:
+def is_alone(kind: str, connections: int) -> bool:
     """Whether a flood gets a service of its own: it makes much of it, or needs other bystanders."""
-    return "10000" in kind or KINDS[kind].beside_commits
+    return "10000" in kind or connections > CONNECTIONS or KINDS[kind].beside_commits
 
 
 FLOODS: list[tuple[str, int]] = [*((kind, CONNECTIONS) for kind in KINDS), ("heartbeat", 1), ("heartbeat", 100)]
 # Those on the shared service come first, so that its bystanders are not left alone meanwhile.
-FLOODS.sort(key=lambda flood: is_alone(flood[0]))
+FLOODS.sort(key=lambda flood: is_alone(*flood))
 
 
 @pytest.mark.parametrize(("kind", "connections"), FLOODS)
 async def test_a_flood_does_not_keep_a_bystander_waiting(
-    kind: str, connections: int, tmp_path: Path, slowness: float, beside: Bystanders
+    kind: str, connections: int, tmp_path: Path, slowness: float, flooder: Flooder, beside: Bystanders
 ) -> None:
     grown_max_bytes = LARGE_GROWN_MAX_BYTES if "10000" in kind else GROWN_MAX_BYTES
     # What was felt on the shared service may be left of another flood.
     for left in reversed(range(TRIES)):
-        if left and not is_alone(kind):
+        if left and not is_alone(kind, connections):
             try:
                 async with asyncio.timeout(SHARED_MAX_S):
-                    felt = await felt_of(kind, beside, connections=connections, seconds=SECONDS)
+                    felt = await felt_of(kind, flooder, beside, connections=connections, seconds=SECONDS)
             except (ConnectionBrokenError, TimeoutError):
                 continue
         else:
             directory = tmp_path / str(left)
             directory.mkdir()
-            felt = await measure(kind, directory, connections=connections, seconds=SECONDS)
+            felt = await measure(kind, flooder, directory, connections=connections, seconds=SECONDS)
         if not (fault := fault_of(felt, grown_max_bytes, slowness)):
             return
     raise AssertionError(fault)
