@@ -58,6 +58,10 @@ class BuildError(Exception):
     """It could not be fetched or built; the message is the tool's own."""
 
 
+class BrokenError(Exception):
+    """What is there does not build, so it is no missing part; the message is the tool's own."""
+
+
 def client_versions() -> Mapping[str, str]:
     """By name: those of python_clients.txt, franz-go, and Java's."""
     pinned = (line.split("==") for line in PYTHON_CLIENTS.read_text("utf-8").splitlines() if "==" in line)
@@ -109,7 +113,10 @@ def needed_go() -> str:
 
 
 def build_franz(go: Path) -> tuple[Path, Path]:
-    """The program of tests/judges/franz, and the tests of franz-go's own client. Errors: BuildError."""
+    """The program of tests/judges/franz, and the tests of franz-go's own client.
+
+    Errors: BuildError where something cannot be had; BrokenError.
+    """
     member, tests = HOME / "franz", HOME / "franz-tests"
     with alone_in(GO_CACHE):
         HOME.mkdir(parents=True, exist_ok=True)
@@ -117,8 +124,12 @@ def build_franz(go: Path) -> tuple[Path, Path]:
             program, environment = go_at_least(needed_go(), go)
         except GoError as error:
             raise BuildError(str(error)) from error
-        _run([program, "build", "-o", member, "."], FRANZ, environment)
-        _run([program, "test", "-c", "-o", tests, f"{FRANZ_GO}/pkg/kgo"], FRANZ, environment)
+        _run([program, "mod", "download"], FRANZ, environment)
+        try:
+            _run([program, "build", "-o", member, "."], FRANZ, environment)
+            _run([program, "test", "-c", "-o", tests, f"{FRANZ_GO}/pkg/kgo"], FRANZ, environment)
+        except BuildError as error:
+            raise BrokenError(str(error)) from error
     return member, tests
 
 
@@ -166,7 +177,7 @@ def require_kafka_python_tests() -> Path:
 
 
 def require_franz() -> tuple[Path, Path]:
-    """`build_franz`, or skip."""
+    """`build_franz`, or skip. Errors: BrokenError."""
     go = require_program("go", GO_REMEDY)
     try:
         return build_franz(go)
@@ -204,7 +215,7 @@ def _make(what: str, made: Path, make: Callable[[], object]) -> None:
         print(f"Fetching and building {what}", flush=True)
     try:
         make()
-    except (BuildError, FetchError) as error:
+    except (BuildError, BrokenError, FetchError) as error:
         print(f"{what}: cannot be had. {error}", flush=True)
 
 
