@@ -107,6 +107,17 @@ def wait(until: Callable[[], object], what: str, *workers: Worker) -> None:
         time.sleep(0.2)
 
 
+def ask_service(judged: Judged, path: str) -> Any:
+    with urllib.request.urlopen(judged.service_url + path, timeout=10) as answer:
+        return json.load(answer)
+
+
+def committed(judged: Judged, topic: str) -> int:
+    """Records, as the consumers of the tasks have committed them."""
+    offsets = ask_service(judged, f"/v1/groups/connect-{CONNECTOR}/offsets")["offsets"].get(topic, {})
+    return sum(one["offset"] for one in offsets.values())
+
+
 def produce(bootstrap_servers: str, topic: str, numbers: range) -> None:
     producer = Producer({"bootstrap.servers": bootstrap_servers, "acks": "all"})
     for number in numbers:
@@ -137,6 +148,8 @@ def test_workers_share_their_tasks_and_one_takes_over_all(judged: Judged, tmp_pa
         }
         wait(lambda: first.ask("/connectors", connector), "made", first, second)
         wait(lambda: [first.tasks().count(one) for one in set(first.tasks())] == [2, 2], "shared", first, second)
+        workers = ask_service(judged, "/v1/groups/workers")
+        assert (workers["protocol_type"], len(workers["members"])) == ("connect", 2)
         first.process.kill()
         first.process.wait(STOP_SECONDS)
         produce(str(judged.kafka), topic, range(RECORDS // 2, RECORDS))
@@ -144,3 +157,4 @@ def test_workers_share_their_tasks_and_one_takes_over_all(judged: Judged, tmp_pa
         wanted = {str(number) for number in range(RECORDS)}
         wait(lambda: file.is_file() and set(file.read_text().split()) >= wanted, "written", second)
         assert set(file.read_text().split()) == wanted
+        wait(lambda: committed(judged, topic) == RECORDS, "committed", second)
