@@ -71,6 +71,15 @@ class Heartbeats:
         else:
             self._context.net.set_timer(HEARTBEAT, at_ms)
 
+    def go_on(self, at_ms: int, now_ms: int) -> None:
+        """One was answered, and the next one goes out then. Who rests sends another only if that was late: the line is
+        slow, and the session has begun long ago.
+        """
+        if at_ms <= now_ms:
+            self.beat(now_ms)
+        else:
+            self.plan(at_ms, now_ms)
+
     def stop(self) -> None:
         """Send no more. What a cooperative member owns stays its own only as long as it hears of the group."""
         context = self._context

@@ -40,7 +40,10 @@ class Notifications:
         if isinstance(outcome, Refused) and context.state in {State.SYNCING, State.STABLE}:
             context.note_rejoin_within(outcome.problem.rejoin_within_ms, now_ms)
         context.net.reset_failures(HEARTBEAT)
-        context.extend_session(now_ms)
+        sent_at_ms = context.net.slot(HEARTBEAT).sent_at_ms
+        # The group has counted it when it came, and the answer may have been long on its way. One that the group has
+        # held back counts from then on.
+        context.extend_session(now_ms if settled.intent.held_ms else sent_at_ms)
         if isinstance(outcome, Answered) and isinstance(outcome.answer, m.HeartbeatAnswer):
             context.note_kept(HEARTBEAT, outcome.answer)
         if context.state is State.SYNCING and pending:
@@ -51,7 +54,7 @@ class Notifications:
             if context.cooperative:
                 return
         # Measured from the sending, so that a service which does not hold heartbeats back is not asked in a loop.
-        self._heartbeats.plan(context.net.slot(HEARTBEAT).sent_at_ms + self._heartbeats.interval_ms, now_ms)
+        self._heartbeats.go_on(sent_at_ms + self._heartbeats.interval_ms, now_ms)
 
     def fall_silent(self, now_ms: int, draw: Draw) -> None:
         """No answer has come for a session timeout: the group may have given everything away."""

@@ -98,6 +98,33 @@ def test_a_late_pong_makes_it_ask_and_the_answer_lets_it_rest() -> None:
     assert len(harness.bodies("heartbeat")) == 1
 
 
+def test_an_answer_that_was_long_on_its_way_counts_from_when_the_heartbeat_was_sent() -> None:
+    """The group counted it when it came, and may give everything away so long after that."""
+    harness = at_rest()
+    harness.wait(14_000)
+    harness.feed(ev.ChannelSilent(NODE))
+    harness.wait(11_000)
+    harness.answer("heartbeat", KEPT)
+    assert "heartbeat" in harness.open, "the line is slow: what is known is old, so it asks again"
+    harness.wait(14_000 + SESSION_MS - 25_000 - 1)
+    assert harness.state() is State.STABLE
+    harness.wait(1)
+    assert (harness.state(), harness.called()[-1]) == (State.JOINING, (Callback.LOST, 1))
+
+
+def test_a_heartbeat_that_was_held_back_counts_from_its_answer() -> None:
+    harness = MembershipHarness()
+    harness.to_stable()
+    held_ms = harness.body("heartbeat").wait_ms
+    assert held_ms > 10_000
+    harness.wait(held_ms)
+    harness.answer("heartbeat", BEATEN)
+    harness.wait(SESSION_MS - 1)
+    assert harness.state() is State.STABLE
+    harness.wait(1)
+    assert (harness.state(), harness.called()[-1]) == (State.JOINING, (Callback.LOST, 1))
+
+
 def test_a_node_that_falls_silent_is_left_for_another() -> None:
     harness = at_rest(MembershipHarness(coordinator=(NODE, ELSEWHERE)))
     harness.wait(14_000)
