@@ -12,6 +12,7 @@ misread; the receiver of `on_end` decides when.
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -33,6 +34,8 @@ from rallypoint.protocol.operations import CHANNEL, Operation
 
 LATE_SHARE = 4
 """A ping is late that is not answered within this part of the interval between two."""
+PINGS_KEPT = 4
+"""Of so many the answer counts, however late: a session timeout ago the first of them was sent, or some time."""
 GOODBYE_TIMEOUT_MS = 1_000
 """For the node to answer the close; then the connection is cut."""
 
@@ -84,7 +87,7 @@ class Channel:
         self._on_push = on_push
         self._on_end = on_end
         self._on_pong = on_pong
-        self._ping = b""
+        self._unanswered: deque[bytes] = deque(maxlen=PINGS_KEPT)
         self._ids = count(1)
         self._calls: dict[int, tuple[Operation, asyncio.Future[Outcome]]] = {}
         self._naming: dict[int, tuple[Operation, str, Named]] = {}
@@ -158,13 +161,14 @@ class Channel:
         late_s = interval_s / LATE_SHARE
         while True:
             await asyncio.sleep(interval_s - late_s)
-            self._ping = b"%d" % round(self._loop.time() * 1000)
+            ping = b"%d" % round(self._loop.time() * 1000)
+            self._unanswered.append(ping)
             try:
-                await self._socket.ping(self._ping)
+                await self._socket.ping(ping)
             except (aiohttp.ClientError, OSError):
                 return  # the channel has ended, and that is read
             await asyncio.sleep(late_s)
-            if self._ping:
+            if ping in self._unanswered:
                 self._on_pong(None)
 
     async def _read(self) -> None:
@@ -221,9 +225,10 @@ class Channel:
             return  # the channel has ended, which is read next
 
     def _take_pong(self, payload: bytes) -> None:
-        """Others answer a ping of aiohttp, or one that is no longer waited for."""
-        if payload and payload == self._ping:
-            self._ping = b""
+        """On a slow line the next ping may have been sent before. Other pongs answer a ping of aiohttp, or nobody's."""
+        if payload in self._unanswered:
+            while self._unanswered.popleft() != payload:
+                pass
             self._loop.call_soon(self._on_pong, int(payload))
 
     def _take(self, message: AnswerText | Push | None) -> None:

@@ -24,6 +24,7 @@ class Heard:
 
     def __init__(self) -> None:
         self.events: list[str] = []
+        self.sent_at_ms: list[int] = []
         self.channel: Channel
 
     def pushed(self, push: Push) -> None:
@@ -31,6 +32,8 @@ class Heard:
 
     def ponged(self, sent_at_ms: int | None) -> None:
         self.events.append("late" if sent_at_ms is None else "pong")
+        if sent_at_ms is not None:
+            self.sent_at_ms.append(sent_at_ms)
 
     def ended(self, reason: str) -> None:
         self.events.append(f"end: {reason}")
@@ -43,13 +46,19 @@ class Heard:
 
 
 @asynccontextmanager
-async def node(say: Say) -> AsyncIterator[Heard]:
-    """A channel with a node that does this for each call, given its id."""
+async def node(
+    say: Say, pong: Callable[[bytes], bytes | None] = lambda ping: ping, ping_interval_ms: int = 7_500
+) -> AsyncIterator[Heard]:
+    """A channel with a node that does this for each call, given its id, and answers each ping so, or not."""
 
     async def serve(request: web.Request) -> web.WebSocketResponse:
-        socket = web.WebSocketResponse()
+        socket = web.WebSocketResponse(autoping=False)
         await socket.prepare(request)
         async for message in socket:
+            if message.type is WSMsgType.PING:
+                if (answer := pong(bytes(message.data))) is not None:
+                    await socket.pong(answer)
+                continue
             assert message.type is WSMsgType.TEXT
             await say(socket, json.loads(message.data)["id"])
         return socket
@@ -63,12 +72,20 @@ async def node(say: Say) -> AsyncIterator[Heard]:
     heard = Heard()
     try:
         async with nothing_left():
-            endpoint = Endpoint(f"http://{host}:{port}")
+            endpoint = Endpoint(f"http://{host}:{port}", ping_interval_ms=ping_interval_ms)
             heard.channel = await open_channel(endpoint, 2_000, heard.pushed, heard.ended, heard.ponged)
             yield heard
             await heard.channel.close()
     finally:
         await runner.cleanup()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(3_000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not come to that")
 
 
 async def test_what_is_said_in_an_order_is_heard_in_that_order() -> None:
@@ -146,3 +163,38 @@ async def test_bytes_are_no_message() -> None:
 
     async with node(answer_in_bytes_first) as heard:
         assert isinstance(await heard.beat(), Answered)
+
+
+async def test_a_pong_counts_though_the_next_ping_was_sent_before_it_came() -> None:
+    """The line takes longer than from one ping to the next."""
+    pings: list[bytes] = []
+
+    def answer_the_one_before(ping: bytes) -> bytes | None:
+        if not ping:
+            return ping  # aiohttp's own
+        pings.append(ping)
+        return pings[-2] if len(pings) > 1 else None
+
+    async def say_nothing(socket: web.WebSocketResponse, call_id: int) -> None:
+        return
+
+    async with node(say_nothing, answer_the_one_before, ping_interval_ms=800) as heard:
+        await until(lambda: len(heard.sent_at_ms) > 1)
+        assert heard.sent_at_ms[:2] == [int(ping) for ping in pings[:2]]
+        assert heard.events[:2] == ["late", "pong"]
+
+
+async def test_a_pong_that_was_heard_or_was_never_asked_for_says_nothing() -> None:
+    pings: list[bytes] = []
+
+    def answer_the_first_again(ping: bytes) -> bytes | None:
+        if ping:
+            pings.append(ping)
+        return pings[0] if len(pings) < 3 else b"%d" % (int(pings[0]) + 10**9)
+
+    async def say_nothing(socket: web.WebSocketResponse, call_id: int) -> None:
+        return
+
+    async with node(say_nothing, answer_the_first_again, ping_interval_ms=800) as heard:
+        await until(lambda: len(pings) > 3)
+        assert heard.sent_at_ms == [int(pings[0])]
