@@ -52,6 +52,8 @@ REASON_CHARACTERS = 100
 
 JUDGES = pytest.StashKey[dict[str, Row]]()
 """Those that this run is to ask, by the ids of their tests."""
+JUDGING = pytest.StashKey[Row | None]()
+"""The one whose test runs."""
 LEFT_OUT = pytest.StashKey[list[str]]()
 """The tests of those that it is not to ask."""
 
@@ -76,9 +78,12 @@ def pytest_deselected(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> None:
-    """Say who judges next."""
+    """Say who judges next, once for all tests of one judge."""
     reporter = item.config.pluginmanager.get_plugin("terminalreporter")
-    if (row := row_of(item)) is not None and reporter is not None and not hasattr(item.config, "workerinput"):
+    row, before = row_of(item), item.config.stash.get(JUDGING, None)
+    item.config.stash[JUDGING] = row
+    if row not in (None, before) and reporter is not None and not hasattr(item.config, "workerinput"):
+        assert row is not None
         reporter.ensure_newline()
         reporter.write("  ".join(cell for cell in row if cell))
 
@@ -135,7 +140,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def verdicts(terminalreporter: pytest.TerminalReporter) -> list[tuple[str, str, str, str]]:
-    """The rows with their verdicts. A test whose end fails has not passed; one that is not over has no verdict."""
+    """The rows with their verdicts. A test whose end fails has not passed; one that is not over has no verdict. Of
+    several tests with one row the worst verdict counts.
+    """
     last: dict[str, tuple[str, pytest.TestReport]] = {}
     for outcome, verdict in VERDICTS.items():
         for report in terminalreporter.stats.get(outcome, ()):
@@ -146,7 +153,12 @@ def verdicts(terminalreporter: pytest.TerminalReporter) -> list[tuple[str, str, 
     for verdict, report in last.values():
         said = dict(getattr(report, "user_properties", ())).get("judge", ())
         rows += [(*row, f"{verdict}{reason_of(report)}") for row in said]
-    return sorted(rows, key=lambda row: ORDER.index(row[-1].partition(":")[0]))
+    rows.sort(key=lambda row: ORDER.index(row[-1].partition(":")[0]))
+    worst: dict[Row, tuple[str, str, str, str]] = {}
+    for row in rows:
+        worst.pop(row[:3], None)
+        worst[row[:3]] = row
+    return list(worst.values())
 
 
 def reason_of(report: pytest.TestReport) -> str:

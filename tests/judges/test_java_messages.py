@@ -13,11 +13,13 @@ from tests.judges.java_messages import JavaMessages, running_java_messages
 from tests.judges.random_messages import json_of, random_value
 from tests.judges.schema import MESSAGES as MESSAGES_FILE
 from tests.judges.schema import Message
-from tests.real.kafka import require_jars
+from tests.real.kafka import KAFKA_VERSION, require_jars
 from tests.sizes import by_size
 
-pytest.importorskip("py4j", reason="missing py4j: pip install 'rallypoint[spark]'")
-pytestmark = pytest.mark.kafka
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.judge("Kafka's Java classes", KAFKA_VERSION, "write the messages that the codec writes, byte for byte"),
+]
 
 VALUES = by_size(0, 20, 200)
 """Of each version of each message."""
@@ -25,6 +27,7 @@ VALUES = by_size(0, 20, 200)
 
 @pytest.fixture(scope="module")
 def java_messages() -> Iterator[JavaMessages]:
+    pytest.importorskip("py4j", reason="missing py4j: pip install 'rallypoint[spark]'")
     with running_java_messages(*require_jars()) as messages:
         yield messages
 

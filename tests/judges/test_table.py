@@ -31,6 +31,11 @@ def test_cannot_begin(broken): ...
 @pytest.mark.judge("kafka-python", "3.0.12", "its own tests")
 def test_cannot_end(did, left): did(("kafka-python", "3.0.12", "its own tests: 35 passed"))
 def test_of_something_else(): ...
+
+@pytest.mark.parametrize("fails", [False, True, False])
+@pytest.mark.judge("Kafka's classes", "4.1.1", "write messages")
+def test_of_many(fails, request):
+    assert not (fails and request.config.getoption("keyword") == "many")
 """
 
 
@@ -62,6 +67,7 @@ def test_who_failed_or_was_skipped_stands_in_the_table_too(tmp_path: Path) -> No
         ["client", "version", "what it did", "verdict"],
         ["librdkafka", "2.12.0", "its own tests: 6 of 6", "passed"],
         ["another", "1", "looked on", "passed"],
+        ["Kafka's classes", "4.1.1", "write messages", "passed"],
         ["java", "4.1.1", "workers", "SKIPPED: missing Java: get one"],
         ["franz-go", "1.22.3", "a chain of groups", "FAILED"],
         ["aiokafka", "0.12.0", "a member", "FAILED"],
@@ -80,7 +86,7 @@ def test_where_nothing_failed_there_is_nothing_to_do(tmp_path: Path) -> None:
     assert [row[-1] for row in table(done.stdout)[1:]] == ["passed", "passed", "SKIPPED: missing Java: get one"]
     assert "\nOf 3 rows 1 are not judged: something is missing.\n" in done.stdout
     assert "make judges" not in done.stdout
-    assert "\nJudges that were not asked, by an option or for SIZE=long: 3 tests of test_case.py.\n" in done.stdout
+    assert "\nJudges that were not asked, by an option or for SIZE=long: 6 tests of test_case.py.\n" in done.stdout
 
 
 def test_who_was_to_be_asked_and_was_not_stands_in_the_table_too(tmp_path: Path) -> None:
@@ -92,9 +98,16 @@ def test_who_was_to_be_asked_and_was_not_stands_in_the_table_too(tmp_path: Path)
         ("java", "NOT RUN"),
         ("aiokafka", "NOT RUN"),
         ("kafka-python", "NOT RUN"),
+        ("Kafka's classes", "NOT RUN"),
         ("franz-go", "FAILED"),
     ]
     assert "as judges" not in run(tmp_path, "--collect-only").stdout
+
+
+def test_a_judge_of_several_tests_has_one_row_and_its_worst_verdict(tmp_path: Path) -> None:
+    done = run(tmp_path, "-k", "many")
+    assert [(row[0], row[-1]) for row in table(done.stdout)[1:]] == [("Kafka's classes", "FAILED")]
+    assert done.stdout.count("Kafka's classes  4.1.1  write messages\n") == 1, "and is announced once"
 
 
 def test_a_run_without_judges_has_no_table(tmp_path: Path) -> None:
