@@ -20,7 +20,7 @@ from examples.handover.processes import wait_until_stopped
 from tests.end_to_end.network import SERVICE, Network, call_inside, way_in
 from tests.real.parts import free_port
 
-START_TIMEOUT_SECONDS = 30
+START_TIMEOUT_SECONDS = 90
 STOP_TIMEOUT_SECONDS = 20
 RELEASE_TIMEOUT_SECONDS = 5
 

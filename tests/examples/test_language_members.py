@@ -152,6 +152,10 @@ def committed(service: ServiceProcess) -> dict[int, int]:
     """The committed offset of each partition."""
     status, answer = service.send("GET", f"/v1/groups/{GROUP}/offsets")
     assert status == 200, answer
+    return offsets_in(answer)
+
+
+def offsets_in(answer: Any) -> dict[int, int]:
     return {int(name): entry["offset"] for name, entry in answer["offsets"].get("clicks", {}).items()}
 
 
@@ -269,7 +273,12 @@ async def coordinator_among(nodes: Sequence[ServiceProcess]) -> ServiceProcess:
 
 
 def goes_on(node: ServiceProcess, reached: dict[int, int]) -> bool:
-    now = committed(node)
+    """Whether more is committed of each. A node that is taking over, or whose etcd is slow, says to ask again."""
+    status, answer = node.send("GET", f"/v1/groups/{GROUP}/offsets")
+    if status == 503:
+        return False
+    assert status == 200, answer
+    now = offsets_in(answer)
     return all(now[partition] > offset for partition, offset in reached.items())
 
 

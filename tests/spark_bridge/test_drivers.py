@@ -22,7 +22,7 @@ from tests.spark_bridge.topic_fixture import describe
 
 pytestmark = WITH_DRIVERS
 
-SESSION_TIMEOUT_MS = 15_000
+SESSION_TIMEOUT_MS = 30_000
 """Long enough for a batch or two without a coordinator on a busy machine, short enough to be outlasted."""
 QUICK = ("--group-initial-rebalance-delay-ms", "0")
 
