@@ -48,7 +48,7 @@ class GroupService:
             connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=CALL_SECONDS)
         )
         self.throttle_time_ms = 0
-        """The longest that an answer has said to wait before the next call."""
+        """The longest that an answer has said to wait before the next call, over a limit that passes."""
 
     def for_one_request(self) -> "GroupService":
         """The same service, which has not said yet how long to wait."""
@@ -77,7 +77,8 @@ class GroupService:
                 break
             if asked is not None and answered.get("member_id"):
                 asked["member_id"] = answered["member_id"]
-        self.throttle_time_ms = max(self.throttle_time_ms, answered.get("throttle_time_ms") or 0)
+        if status != OK and answered["error_code"] == ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+            self.throttle_time_ms = max(self.throttle_time_ms, answered["throttle_time_ms"])
         return Answer(0 if status == OK else code_for_clients(answered["error_code"]), answered)
 
     async def _ask(

@@ -237,6 +237,22 @@ async def test_a_client_over_a_limit_that_passes_is_told_to_wait(tmp_path: Path)
         writer.close()
 
 
+@pytest.mark.slow
+async def test_a_full_group_is_told_as_kafka_tells_it(tmp_path: Path) -> None:
+    """It is no limit that passes with time: a client that waited would wait in vain."""
+    with (
+        running_service(tmp_path, "--group-max-size", "1", "--group-initial-rebalance-delay-ms", "0") as service,
+        running_door(Address("127.0.0.1", 1), service.url) as address,
+    ):
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(request_bytes(JOIN, 3, joining("full")))
+        assert (await answer_to(reader, JOIN, 3))["generation_id"] == 1
+        writer.write(request_bytes(JOIN, 3, joining("full")))
+        answer = await answer_to(reader, JOIN, 3)
+        assert (answer["error_code"], answer["throttle_time_ms"]) == (ErrorCode.GROUP_MAX_SIZE_REACHED, 0)
+        writer.close()
+
+
 @pytest.mark.kafka
 @pytest.mark.parametrize("pipelined", [0, 1, 3])
 async def test_a_client_that_goes_takes_its_waiting_call_along(judged: Judged, pipelined: int) -> None:
