@@ -173,7 +173,7 @@ class Connection(web.RequestHandler):
         receiver, self.receiver = self.receiver, None
         self._body = EMPTY_PAYLOAD
         if receiver is not None:
-            receiver.lose()
+            receiver.lose(exc)
         self._stop_awaiting_head()
         super().connection_lost(exc)
 

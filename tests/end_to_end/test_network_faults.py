@@ -112,6 +112,29 @@ def test_a_member_that_is_cut_off_lets_go_by_its_own_clock_before_another_has_it
             check_nothing_left(member.leave())
 
 
+@pytest.mark.parametrize("way", ["mute", "deafen"])
+def test_a_line_that_passes_one_way_alone_ends_the_session_on_both_sides(tmp_path: Path, way: str) -> None:
+    """Mute, it hears the service still. Deaf, its own pings keep its session until it gives the line up."""
+    options = (*QUICK, "--connection-unreachable-timeout-ms", "2000")
+    with (
+        running_network(tmp_path, "a", "b") as network,
+        running_group(tmp_path, ("a", "b"), *options, network=network, **SHORT) as (service, (half_open, other)),
+    ):
+        mark, mark_of_other = len(half_open.lines), len(other.lines)
+        before = other.generation_id
+        network.spoil(f"{way} a")
+        half_open.wait_for("lost", since=mark)
+        other.wait_for("assigned", since=mark_of_other)
+        assert other.owned == ALL
+        assert service.metrics()['rallypoint_sessions_expired_total{kind="disconnected"}'] == 0
+        network.spoil("mend a")
+        assert settle([half_open, other]) > before
+        assert half_open.changes(mark) == ["lost", "assigned"]
+        assert [member.ask("commit").what for member in (half_open, other)] == ["committed", "committed"]
+        for member in (half_open, other):
+            check_nothing_left(member.leave())
+
+
 def test_a_host_that_vanishes_is_waited_for_as_long_as_its_session_and_leaves_nothing(tmp_path: Path) -> None:
     options = (*QUICK, *PINGS)
     with (

@@ -7,7 +7,8 @@ is gone when the process is. It takes a privilege to make namespaces.
 
 Standard output: `ready` with the open file of each namespace (`/proc/PID/fd/N` is a way in). Commands on standard
 input, each answered with `done`: `loss NAME 0.2` (of the packets to and from it), `delay NAME 0.05` (seconds, of those
-to and from it), `cut NAME`, `mend NAME`, `link NAME down`, `link NAME up`, and `end`.
+to and from it), `cut NAME`, `mute NAME` (nothing comes from it), `deafen NAME` (nothing comes to it), `mend NAME`,
+`link NAME down`, `link NAME up`, and `end`.
 """
 
 import ctypes
@@ -56,7 +57,8 @@ class End:
     device: int
     loss: float = 0.0
     delay_s: float = 0.0
-    is_cut: bool = False
+    is_mute: bool = False
+    is_deaf: bool = False
 
 
 def make_end(name: str, place: int) -> End:
@@ -109,7 +111,7 @@ class Wire:
     def _take(self, sender: End) -> None:
         packet = os.read(sender.device, PACKET_MAX_BYTES)
         receiver = self._by_address.get(packet[16:20]) if packet[0] >> 4 == 4 else None
-        if receiver is None or sender.is_cut or receiver.is_cut:
+        if receiver is None or sender.is_mute or receiver.is_deaf:
             return
         if self._chance.random() < 1 - (1 - sender.loss) * (1 - receiver.loss):
             return
@@ -131,10 +133,9 @@ class Wire:
                 self._ends[name].loss = float(share)
             case ["delay", name, seconds]:
                 self._ends[name].delay_s = float(seconds)
-            case ["cut", name]:
-                self._ends[name].is_cut = True
-            case ["mend", name]:
-                self._ends[name].is_cut = False
+            case [("cut" | "mute" | "deafen" | "mend") as how, name]:
+                self._ends[name].is_mute = how in {"cut", "mute"}
+                self._ends[name].is_deaf = how in {"cut", "deafen"}
             case ["link", name, ("up" | "down") as state]:
                 check(_libc.setns(self._ends[name].namespace, CLONE_NEWNET))
                 run_ip("link", "set", INTERFACE, state)

@@ -57,7 +57,13 @@ from rallypoint.coordinator.http.channel.codec import (
     read_id,
     with_kept_session,
 )
-from rallypoint.coordinator.http.channel.contract import AUTHENTICATE_MAX_BYTES, BrokenBy, Message, Wire
+from rallypoint.coordinator.http.channel.contract import (
+    AUTHENTICATE_MAX_BYTES,
+    BrokenBy,
+    Message,
+    UnreachableError,
+    Wire,
+)
 from rallypoint.coordinator.http.contract import GroupService, HttpMetrics, RequestTracer, WaitingCall
 from rallypoint.coordinator.http.errors import Refused, problem_of, refuse, refuse_http, unauthenticated
 from rallypoint.coordinator.http.limits.deadline import Deadline, time_limit
@@ -105,6 +111,7 @@ class Ending(Enum):
     LOST = End("lost", WSCloseCode.ABNORMAL_CLOSURE, by_client=True)
     DRAIN = End("drain", WSCloseCode.SERVICE_RESTART)
     UNANSWERED_PING = End("unanswered_ping", WSCloseCode.ABNORMAL_CLOSURE)
+    UNREACHABLE = End("unreachable", WSCloseCode.ABNORMAL_CLOSURE)
     SLOW_READER = End("slow_reader", WSCloseCode.POLICY_VIOLATION)
     TOO_LARGE = End("too_large", WSCloseCode.MESSAGE_TOO_BIG)
     TOO_MUCH = End("too_much", WSCloseCode.TRY_AGAIN_LATER)
@@ -254,9 +261,11 @@ class Channel:
         finally:
             if deadline is not None:
                 deadline.cancel()
-            if isinstance(socket.exception(), TimeoutError):
-                # The connection was cut, which looks like a loss from here.
+            # Whichever side has cut the connection, it looks like a loss from here.
+            if isinstance(error := socket.exception(), TimeoutError):
                 how = Ending.UNANSWERED_PING
+            elif isinstance(error, UnreachableError):
+                how = Ending.UNREACHABLE
             self._over(self._ending or how)
 
     def take_at_once(self, text: bytes) -> bool:

@@ -38,6 +38,10 @@ class Message(Protocol):
         """The payload."""
 
 
+class UnreachableError(ConnectionError):
+    """The system has given up a connection whose client it does not reach. Nobody has ended it."""
+
+
 class Drained(Protocol):
     """What waits to be sent."""
 
@@ -86,7 +90,7 @@ class Wire(Protocol):
         """Cut it, whatever waits."""
 
     def exception(self) -> BaseException | None:
-        """TimeoutError where a ping was not answered."""
+        """TimeoutError where a ping was not answered; UnreachableError."""
 
 
 class Speaker(Protocol):
@@ -135,8 +139,8 @@ class Receiver(Protocol):
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
         """Called by aiohttp for what came with the handshake."""
 
-    def lose(self) -> None:
-        """The connection is lost."""
+    def lose(self, error: BaseException | None) -> None:
+        """The connection is lost. `error`: the system's, if the client has not just ended it."""
 
 
 class Upgradable(Protocol):

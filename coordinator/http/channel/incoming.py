@@ -53,7 +53,7 @@ class Incoming:
 
     on_heard: called for all that comes, and for what is taken in its turn.
     on_close: called when the client's close has come, before the channel receives it.
-    on_lost: called when the connection is lost.
+    on_lost: called when the connection is lost, with the system's error, if any.
     """
 
     __slots__ = (
@@ -88,7 +88,7 @@ class Incoming:
         *,
         on_heard: Callable[[], None],
         on_close: Callable[[], None],
-        on_lost: Callable[[], None],
+        on_lost: Callable[[BaseException | None], None],
         bytes_max: int,
         now_s: Callable[[], float],
     ) -> None:
@@ -98,7 +98,7 @@ class Incoming:
         self._share = share
         self._on_heard: Callable[[], None] | None = on_heard
         self._on_close: Callable[[], None] | None = on_close
-        self._on_lost: Callable[[], None] | None = on_lost
+        self._on_lost: Callable[[BaseException | None], None] | None = on_lost
         self._now_s = now_s
         self._allowance = Allowance(now_s())
         self._bytes_max = bytes_max
@@ -158,7 +158,7 @@ class Incoming:
 
     def feed_eof(self) -> None:
         """Called by aiohttp as the connection is lost."""
-        self.lose()
+        self.lose(None)
 
     def take(self, data: bytes) -> None:
         """Called for all that comes."""
@@ -216,12 +216,12 @@ class Incoming:
         self._throws_away = True
         self.close()
 
-    def lose(self) -> None:
+    def lose(self, error: BaseException | None) -> None:
         """The connection is lost: after what has come already, there is nothing to receive."""
         self.close()
         on_lost, self._on_lost = self._on_lost, None
         if on_lost is not None:
-            on_lost()
+            on_lost(error)
         self._put(LOST)
 
     def abort(self) -> None:

@@ -5,6 +5,7 @@ the event loop (`write_coalescing`). What is said is not known here.
 """
 
 import asyncio
+import errno
 from collections.abc import Callable, Mapping
 from typing import cast
 
@@ -12,7 +13,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from websockets.frames import Close, CloseCode, Frame, Opcode
 
-from rallypoint.coordinator.http.channel.contract import Speaker, Upgradable
+from rallypoint.coordinator.http.channel.contract import Speaker, UnreachableError, Upgradable
 from rallypoint.coordinator.http.channel.incoming import Incoming, Message
 from rallypoint.coordinator.http.channel.pings import Check, Pings
 from rallypoint.coordinator.http.limits.deadline import Deadline
@@ -22,6 +23,7 @@ from rallypoint.coordinator.http.write_coalescing import GatheringTransport
 GOODBYE_SECONDS = 1.0
 """How long the client may take to answer the close. Then the connection is cut."""
 SWITCHING_PROTOCOLS = 101
+_UNREACHABLE = frozenset((errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN))
 CLOSED_NORMALLY = Close(CloseCode.NORMAL_CLOSURE, "").serialize()
 
 
@@ -140,7 +142,7 @@ class WebSocket:
             share,
             on_heard=self._heard,
             on_close=self._on_close,
-            on_lost=self._closed.set,
+            on_lost=self._lost,
             bytes_max=bytes_max,
             now_s=self._now_s,
         )
@@ -185,7 +187,7 @@ class WebSocket:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def exception(self) -> BaseException | None:
-        """TimeoutError if a ping was not answered."""
+        """TimeoutError if a ping was not answered; UnreachableError if the system has given the connection up."""
         return self._error
 
     async def close(self, code: int, reason: str) -> None:
@@ -218,6 +220,11 @@ class WebSocket:
     def _on_close(self) -> None:
         """The client's close. It is answered, unless this side's came first."""
         self._send_close(CLOSED_NORMALLY)
+        self._closed.set()
+
+    def _lost(self, error: BaseException | None) -> None:
+        if isinstance(error, OSError) and error.errno in _UNREACHABLE and self._error is None:
+            self._error = UnreachableError(*error.args)
         self._closed.set()
 
     def _send_close(self, payload: bytes) -> None:

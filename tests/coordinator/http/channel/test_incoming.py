@@ -119,7 +119,8 @@ class Ear:
         self.share = TurnShare() if share is None else share
         self.incoming = Incoming(
             self, GatheringTransport(cast(Any, self.socket), WriteCoalescer()), self.share,
-            on_heard=lambda: None, on_close=self.count_close, on_lost=lambda: None, bytes_max=BYTES_MAX, now_s=now_s,
+            on_heard=lambda: None, on_close=self.count_close, on_lost=lambda error: None,
+            bytes_max=BYTES_MAX, now_s=now_s,
         )  # fmt: skip
 
     def reads(self) -> bool:
@@ -231,7 +232,7 @@ async def test_who_waits_for_a_message_learns_that_the_connection_is_lost_again_
     ear = Ear()
     receiving = asyncio.ensure_future(ear.incoming.receive())
     await asyncio.sleep(0)
-    ear.incoming.lose()
+    ear.incoming.lose(None)
     assert (await receiving).type is WSMsgType.CLOSED
     assert (await ear.incoming.receive()).type is WSMsgType.CLOSED
 

@@ -1,11 +1,14 @@
 """A member on a channel lives by its connection: whose side ended it decides how long the member is waited for."""
 
 import asyncio
+import errno
 from typing import Any
 
 import pytest
 
 from rallypoint.coordinator.core.effects import SessionExpired
+from rallypoint.coordinator.http.channel.channel import Channel
+from rallypoint.coordinator.http.channel.websocket import WebSocket
 from tests.fakes.api_server import ApiClient
 from tests.fakes.channel_client import ChannelClient, beat_body, join_body, open_channel
 from tests.fakes.manual_clock import ManualClock
@@ -64,6 +67,20 @@ async def test_so_does_a_connection_that_is_reset() -> None:
         await wait_until_gone(api, joined["member_id"])
         assert api.metrics.closed == {"lost": 1}
         assert api.service.parked_calls == 0
+
+
+@pytest.mark.parametrize("number", [errno.ETIMEDOUT, errno.EHOSTUNREACH])
+async def test_a_client_that_the_system_does_not_reach_has_ended_nothing(number: int) -> None:
+    """Its line is down, perhaps in one direction: it may believe in its session, and has no grace but that."""
+    async with service() as api, open_channel(api.http, api.port) as client:
+        joined = await client.form("g")
+        channel = api.service.connections.connection_of("g", joined["member_id"])
+        assert isinstance(channel, Channel)
+        assert isinstance(channel._socket, WebSocket)
+        channel._socket.incoming.lose(OSError(number, "given up"))
+        await stays(api, joined["member_id"])
+        assert api.metrics.closed == {"unreachable": 1}
+        assert api.service.connections.connection_of("g", joined["member_id"]) is None
 
 
 def reset(client: ChannelClient) -> None:
