@@ -63,6 +63,7 @@ test-all: parts ## every test; what this machine lacks is skipped with its reaso
 	@$(JAVA) exec $(PYTEST) --size $(SIZE) $(ARGS)
 
 judges: setup ## Kafka's own clients in groups of this service, and Kafka's answers beside its own: a table of verdicts
+	@[ "$(SIZE)" != small ] || { echo "SIZE=small leaves every judge out; SIZE=full or SIZE=long asks them" >&2; exit 2; }
 	@$(JAVA) printf '%s\n' kafka kafka_clients languages | xargs -P 2 -I{} $(BIN)/python -m tests.real.{}; \
 		exec $(BIN)/python -m pytest --size $(SIZE) tests/judges $(ARGS)
 
