@@ -62,6 +62,7 @@ type Member struct {
 	generation, ending int
 	owned              Partitions // nil without an assignment
 	expiry             *time.Timer
+	beatAt             time.Time // when the next heartbeat is due
 	askedUntil         time.Time // once it was dropped, why so is not asked again before
 
 	// Of the goroutine that runs:
@@ -200,7 +201,9 @@ func (m *Member) follow(ctx context.Context, onAnswer func()) error {
 
 // rest waits until the next heartbeat, or until something is to be looked at.
 func (m *Member) rest(ctx context.Context) {
-	timer := time.NewTimer(m.interval)
+	m.mutex.Lock()
+	timer := time.NewTimer(time.Until(m.beatAt))
+	m.mutex.Unlock()
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -282,6 +285,7 @@ func (m *Member) live(sentAt time.Time) {
 	if m.expiry != nil {
 		m.expiry.Stop()
 	}
+	m.beatAt = sentAt.Add(m.interval) // at once where the answer was long on its way
 	m.expiry = time.AfterFunc(time.Until(sentAt.Add(m.options.SessionTimeout)), func() { m.giveUp(m.handler.Lost) })
 }
 

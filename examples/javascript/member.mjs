@@ -35,6 +35,7 @@ export class GroupMember {
   #owned = null; // topic → partitions; null without an assignment
   #endingGeneration = -1; // the newest that is known to be over
   #heartbeatIntervalMs = 3_000; // what the join's answer says
+  #heartbeatAt = 0; // when the next one is due
   #askedUntil = 0; // once it was dropped, why so is not asked again before
   #joinId = null; // names a join until it is answered, so that sending it again is harmless
   #attempt = 0; // counts the joins, so that the service knows one that comes late
@@ -205,7 +206,7 @@ export class GroupMember {
       if (this.#settled) await this.#beat();
       else await this.#rejoin();
       onAnswer();
-      if (this.#settled) await this.#rest(this.#heartbeatIntervalMs);
+      if (this.#settled) await this.#rest(this.#heartbeatAt - performance.now());
     }
   }
 
@@ -319,6 +320,7 @@ export class GroupMember {
    */
   #live(sentAt) {
     clearTimeout(this.#expiry);
+    this.#heartbeatAt = sentAt + this.#heartbeatIntervalMs; // at once where the answer was long on its way
     const leftMs = this.#options.sessionTimeoutMs - (performance.now() - sentAt);
     this.#expiry = setTimeout(() => this.#giveUp("lost"), leftMs);
   }

@@ -386,6 +386,29 @@ async def test_an_example_whose_join_waits_for_longer_than_its_session_keeps_wha
                 assert owned_once(slow, waiting)()
 
 
+async def test_an_example_whose_heartbeat_was_answered_late_sends_the_next_at_once(
+    tmp_path: Path, javascript_member: list[str | Path], go_member: list[str | Path]
+) -> None:
+    """The line is down twice, for more than half a session each: what was answered in between has to be new."""
+    with (
+        running_line() as line,
+        running_service(tmp_path, "--group-initial-rebalance-delay-ms", "0", "--advertised-url", line.url) as service,
+    ):
+        line.lead_to(service.port)
+        register(service)
+        async with (
+            example(javascript_member, line.url, tmp_path, "--session-timeout-ms", "12000", group="one") as javascript,
+            example(go_member, line.url, tmp_path, "--session-timeout", "12s", group="two") as go,
+        ):
+            await wait_until("each has all of its group", lambda: all(owned_once(each)() for each in (javascript, go)))
+            for down_seconds, up_seconds in ((7.5, 3), (6.5, 3)):
+                line.hold()
+                await asyncio.sleep(down_seconds)
+                line.let_go()
+                await asyncio.sleep(up_seconds)
+            assert [javascript.events, go.events] == [["assigned"], ["assigned"]]
+
+
 async def test_an_example_lets_go_when_nobody_has_heard_of_it_for_its_session(
     tmp_path: Path, javascript_member: list[str | Path], go_member: list[str | Path]
 ) -> None:
