@@ -17,7 +17,7 @@ from rallypoint.coordinator.runtime.events.feed import WEIGHT_BYTES, EventFeed, 
 from rallypoint.protocol.limits import ID_LENGTH_MAX, REASON_LENGTH_MAX
 from tests.sizes import by_size
 
-KEPT_MAX = 100
+KEPT_MAX = 64
 ALPHABETS = ("a", "\U0001f600", "\u00fc", "\u6f22", '"')[: by_size(2, 5)]
 _NUMBERS = count(10**18)
 
