@@ -26,7 +26,7 @@ from tests.sizes import by_size
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 CONNECTIONS = 16
-SECONDS = by_size(0, 5, 10) / 10
+SECONDS = by_size(0, 25, 100) / 100
 """Of a flood. A fault shows in the first wait; more of them find what comes by chance."""
 WORKED_S = 0.1
 """For a probe or a heartbeat: what is promised, on a machine as fast as that of docs/performance.md."""
