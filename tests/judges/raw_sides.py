@@ -22,6 +22,7 @@ from tests.judges.group_apis import FIRST_TO_SKIP
 from tests.judges.headers import RequestHeader, decode_response, encode_request
 from tests.judges.opaque_bytes import SUBSCRIPTION
 from tests.judges.raw_steps import (
+    ALL_ARE_SHORT,
     CLIENTS,
     COMMIT,
     DELETE_GROUP,
@@ -33,9 +34,8 @@ from tests.judges.raw_steps import (
     JOIN,
     LEAVE,
     LIST_GROUPS,
-    LONG_SESSION_MS,
-    REBALANCE_MS,
-    SESSION_MS,
+    LONG_MS,
+    SAID_MEANWHILE,
     SYNC,
     Difference,
     Step,
@@ -50,10 +50,12 @@ Value = Mapping[str, Any]
 TOPICS = ("judged", "judged-too")
 """Of the broker's: it commits offsets of topics alone that exist."""
 ANSWER_SECONDS = 300.0
-SETTLED_SECONDS = 30.0
-"""How long the two may differ in what they have answered until it is a difference."""
-HEARTBEAT_PAUSE_SECONDS = 1.5
-EXPIRED_SECONDS = SESSION_MS / 1000 + 1.5
+SETTLED = 10
+"""How long the two may differ in what they have answered, in the time without an answer after which a step is over."""
+SHORT_SESSION = 20
+"""Of clients that expire, or might, in the time without an answer after which a step is over."""
+EXPIRED, HEARTBEATS = 1.15, 7
+"""How long a client is silent, in sessions, and how often the others say in one session that they live."""
 NOT_READY = frozenset({14, 15, 16})
 MEMBER_ID_REQUIRED, UNKNOWN_SERVER_ERROR, UNKNOWN_MEMBER_ID = 79, -1, 25
 FENCED_INSTANCE_ID, GROUP_SUBSCRIBED_TO_TOPIC, GROUP_ID_NOT_FOUND, ILLEGAL_GENERATION = 82, 86, 69, 22
@@ -66,8 +68,9 @@ STATES = ((), (STABLE,), (PREPARING, COMPLETING), ("empty", "DEAD"))
 """Of groups to be listed, by the step's form."""
 FIRST_FILTERED = 4
 """The first version of ListGroups that can name states."""
-FIRST_WITHOUT_DEAD = 6
-"""The first version of DescribeGroups in which a group that does not exist is an error."""
+FIRST_TO_MISS_GROUPS = 9
+"""The first version of OffsetCommit that says of a generation in a group that does not exist that the group does not.
+"""
 WANTS_MORE, PREFERS_ANOTHER = 1, 2
 """Forms of a join."""
 _MADE_UP = re.compile(r"^(c\d|instance-\d)-[0-9a-f-]{32,}$")
@@ -116,8 +119,10 @@ class Side:
 
     address: Address
     group_id: str
-    silent: frozenset[int] = frozenset()
-    """Clients that are about to fall silent: all others live as long as the sequence, whatever they say."""
+    short_ms: int
+    """The session of those that expire, or might."""
+    short: frozenset[int] = frozenset()
+    """Which clients these are: all others live as long as the sequence, whatever they say."""
     clients: list[_Client] = field(default_factory=lambda: [_Client() for _ in range(CLIENTS)])
     waiting: dict[int, "asyncio.Task[Value]"] = field(default_factory=dict)
     steps: dict[int, Step] = field(default_factory=dict)
@@ -237,7 +242,7 @@ class Side:
         group: dict[str, Any] = {"group_id": group_id}
         member = group | {"member_id": member_id, "group_instance_id": instance}
         requests: dict[int, Callable[[], Value]] = {
-            JOIN: lambda: member | _join_of(step, SESSION_MS if step.client in self.silent else LONG_SESSION_MS),
+            JOIN: lambda: member | _join_of(step, self.short_ms if step.client in self.short else LONG_MS),
             SYNC: lambda: member | {"generation_id": generation} | _sync_of(step, client),
             HEARTBEAT: lambda: member | {"generation_id": generation},
             LEAVE: lambda: group | _leave_of(step, member_id, instance),
@@ -251,14 +256,14 @@ class Side:
         return requests[step.api]()
 
     async def gives_back(self, step: Step) -> bool:
-        """Whether it gives back an id that was not used yet, while there are others: Kafka starts a rebalance of them
-        then, and the service does not.
+        """Whether it gives back an id that was not used yet, while the others have a generation: Kafka starts a
+        rebalance of them then, and the service does not.
         """
         if step.api != LEAVE:
             return False
         request = self.request_of(step)
         named = {request.get("member_id"), *(member["member_id"] for member in request.get("members", ()))}
-        return not self.pending.isdisjoint(named) and await self.state() not in (EMPTY, DEAD)
+        return not self.pending.isdisjoint(named) and await self.state() in (STABLE, COMPLETING)
 
     async def state(self) -> str:
         """Of the group, now."""
@@ -282,7 +287,7 @@ def _join_of(step: Step, session_timeout_ms: int) -> dict[str, Any]:
     names = ("roundrobin", "range") if step.variant == 2 else ("range", "roundrobin")
     return {
         "session_timeout_ms": session_timeout_ms,
-        "rebalance_timeout_ms": REBALANCE_MS if step.version else -1,
+        "rebalance_timeout_ms": LONG_MS if step.version else -1,
         "protocol_type": "stranger" if step.variant == 3 else "consumer",
         "protocols": [{"name": name, "metadata": metadata} for name in names],
     }
@@ -360,8 +365,11 @@ async def compare(
     kafka: Address, service: Address, steps: Sequence[Step], group_id: str, quiet_seconds: float
 ) -> Outcome:
     """Send the steps to both until an answer differs. `quiet_seconds`: after a step, how long without an answer."""
-    silent = frozenset(step.client for step in steps if step.api == EXPIRE)
-    sides = Side(kafka, group_id, silent), Side(service, group_id, silent)
+    silent = [step for step in steps if step.api == EXPIRE]
+    is_all = any(step.variant == ALL_ARE_SHORT for step in silent)
+    short = frozenset(range(CLIENTS) if is_all else (step.client for step in silent))
+    short_ms = round(1000 * SHORT_SESSION * quiet_seconds)
+    sides = Side(kafka, group_id, short_ms, short), Side(service, group_id, short_ms, short)
     state = EMPTY
     answers = 0
     try:
@@ -372,12 +380,14 @@ async def compare(
             heard: Sequence[Any] = ()
             if step.api == EXPIRE:
                 heard = await asyncio.gather(*(_let_expire(side, step) for side in sides))
-                await _become_alike(sides)
             else:
                 for side in sides:
                     side.send(number, step)
             await _settle(sides, number if _is_answered_at_once(step, state) else None, quiet_seconds)
             state = await sides[0].state()
+            if step.api == EXPIRE or (step.api == JOIN and state == DEAD):
+                # A session's timer may be late. Kafka shows a group some time after it has handed out its first id.
+                state = await _become_alike(sides, quiet_seconds)
             before = Before.of(sides[0], state)
             theirs, ours = (side.answered() for side in sides)
             for answered, one in zip((theirs, ours), heard, strict=False):
@@ -407,38 +417,38 @@ async def _let_expire(side: Side, step: Step) -> Value:
     begin = loop.time()
     meanwhile = asyncio.ensure_future(_say_meanwhile(side, step))
     heard: dict[str, list[int]] = {}
-    while loop.time() < begin + EXPIRED_SECONDS:
+    while loop.time() < begin + EXPIRED * side.short_ms / 1000:
         for place, client in enumerate(side.clients):
             if place != step.client and client.member_id:
                 value = {"group_id": side.group_id, "generation_id": client.generation, "member_id": client.member_id}
                 answer = await side.ask(HEARTBEAT, 2, value, f"c{place}")
                 codes = heard.setdefault(f"client {place}", [])
                 codes += [code for code in (answer["error_code"],) if codes[-1:] != [code]]
-        await asyncio.sleep(HEARTBEAT_PAUSE_SECONDS)
-    side.silent -= {step.client}
+        await asyncio.sleep(side.short_ms / 1000 / HEARTBEATS)
+    side.short = frozenset()
     return {**heard, "silent": await meanwhile}
 
 
 async def _say_meanwhile(side: Side, step: Step) -> Value | None:
     """What the silent one says once, by the step's form; it is a member of a generation, or says nothing."""
     client = side.clients[step.client]
-    if step.variant == 0 or client.generation < 0:
+    if step.variant not in SAID_MEANWHILE or client.generation < 0:
         return None
-    await asyncio.sleep(SESSION_MS / 2000)
+    await asyncio.sleep(side.short_ms / 2000)
     said = Step({1: COMMIT, 2: FETCH}[step.variant], step.client, 2)
     request = side.request_of(said)
     return await side.ask(said.api, said.version, request, f"c{step.client}")
 
 
-async def _become_alike(sides: Sequence[Side]) -> None:
-    """Return when both groups are in the same state, or have been in different ones for too long."""
+async def _become_alike(sides: Sequence[Side], quiet_seconds: float) -> str:
+    """Kafka's state, once both groups are in the same one, or have been in different ones for too long."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + SETTLED_SECONDS
-    while loop.time() < deadline:
+    deadline = loop.time() + SETTLED * quiet_seconds
+    while True:
         states = await asyncio.gather(*(side.state() for side in sides))
-        if len({EMPTY if state == DEAD else state for state in states}) == 1:
-            return
-        await asyncio.sleep(0.5)
+        if states[0] == states[1] or loop.time() > deadline:
+            return states[0]
+        await asyncio.sleep(quiet_seconds / 10)
 
 
 def _is_answered_at_once(step: Step, state: str) -> bool:
@@ -452,7 +462,7 @@ async def _settle(sides: Sequence[Side], at_once: int | None, quiet_seconds: flo
     machine an answer may take much longer. `at_once`: the number of a step whose answer will come by itself.
     """
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + SETTLED_SECONDS
+    deadline = loop.time() + SETTLED * quiet_seconds
     while waiting := [task for side in sides for task in side.waiting.values() if not task.done()]:
         done, _ = await asyncio.wait(waiting, timeout=quiet_seconds, return_when=asyncio.FIRST_COMPLETED)
         if done:
@@ -528,8 +538,8 @@ class Judgement:
         if step.api == JOIN:
             return self._of_join(number, step, theirs, ours)
         if step.api == DESCRIBE:
-            theirs = _as_described_here(step, theirs, ours)
-        if step.api == COMMIT:
+            theirs = _without_assignments(theirs)
+        if step.api == COMMIT and step.version >= FIRST_TO_MISS_GROUPS:
             theirs = _with_code(theirs, GROUP_ID_NOT_FOUND, ILLEGAL_GENERATION)
         if theirs == ours:
             return Verdict.SAME
@@ -591,8 +601,8 @@ def _subscribed_meanwhile(theirs: Value, ours: Value) -> bool:
 
 
 def _with_code(answer: Value, code: int, instead: int) -> Value:
-    """The answer to a commit with one code for another: since version 9 Kafka says of a generation in a group that does
-    not exist that the group does not.
+    """The answer to a commit with one code for another: Kafka says of a generation in a group that does not exist that
+    the group does not.
     """
     return {
         **answer,
@@ -609,20 +619,15 @@ def _with_code(answer: Value, code: int, instead: int) -> Value:
     }
 
 
-def _as_described_here(step: Step, theirs: Any, ours: Any) -> Any:
-    """Kafka's description without the assignments of a group that rebalances: Kafka shows those that are about to be
-    replaced. A group of which there is no more than an id that was handed out is Dead to Kafka before version 6, and
-    Empty to the service.
-    """
-    groups = []
-    for group, here in zip(theirs["groups"], ours["groups"], strict=True):
-        members, state = group["members"], group["group_state"]
-        if state != "Stable":
-            members = [{**member, "member_assignment": b""} for member in members]
-        if step.version < FIRST_WITHOUT_DEAD and (state, here["group_state"]) == ("Dead", "Empty"):
-            state = "Empty"
-        groups.append({**group, "group_state": state, "members": members})
-    return {**theirs, "groups": groups}
+def _without_assignments(described: Any) -> Any:
+    """Of groups that rebalance: Kafka shows those that are about to be replaced."""
+    groups = [
+        group
+        if group["group_state"] == STABLE
+        else {**group, "members": [{**member, "member_assignment": b""} for member in group["members"]]}
+        for group in described["groups"]
+    ]
+    return {**described, "groups": groups}
 
 
 def _difference(steps: Sequence[Step], number: int, theirs: Any, ours: Any) -> Difference:

@@ -8,15 +8,15 @@ drawn, too.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import takewhile
 from random import Random
 
 from tests.judges.headers import APIS
 
 CLIENTS = 4
 STATIC_CLIENTS = frozenset({2, 3})
-SESSION_MS, LONG_SESSION_MS = 10_000, 300_000
-"""Of clients that will fall silent in a sequence, and of others: none expires because a sequence takes its time."""
-REBALANCE_MS = 300_000
+LONG_MS = 300_000
+"""Time to join, and the session of clients that need not expire: none does because a sequence takes its time."""
 STEPS_MAX = 16
 COMMIT, FETCH, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, DELETE_GROUP, DELETE_OFFSETS = 8, 9, 11, 12, 13, 14, 15, 42, 47
 LIST_GROUPS = 16
@@ -61,7 +61,8 @@ class Step:
 
     def __str__(self) -> str:
         if self.api == EXPIRE:
-            return f"client {self.client} is silent but for {SAID_MEANWHILE.get(self.variant, 'nothing')}"
+            others = ", and the others live by heartbeats" if self.variant == ALL_ARE_SHORT else ""
+            return f"client {self.client} is silent but for {SAID_MEANWHILE.get(self.variant, 'nothing')}{others}"
         name = APIS[self.api].request.name.removesuffix("Request")
         more = [f"as {self.who}" if self.who is not Who.OWN else "", f"generation {self.ahead:+}" if self.ahead else ""]
         more += [f"form {self.variant}" if self.variant else "", "" if self.static else "without instance"]
@@ -71,6 +72,8 @@ class Step:
 EXPIRE = -1
 SAID_MEANWHILE = {1: "a commit", 2: "a fetch"}
 """By the form of `EXPIRE`: what the client says when half of its session is over. Only the commit is a sign of life."""
+ALL_ARE_SHORT = 3
+"""Form of `EXPIRE`: the others' sessions are as short, and their heartbeats keep them alive."""
 _WEIGHTS = {
     JOIN: 34, SYNC: 26, HEARTBEAT: 10, LEAVE: 7, COMMIT: 9, FETCH: 4, DESCRIBE: 6, DELETE_GROUP: 2, DELETE_OFFSETS: 2,
     LIST_GROUPS: 2,
@@ -88,16 +91,22 @@ def random_steps(seed: int, *, with_expiry: bool) -> tuple[Step, ...]:
     count = chance.randint(4, STEPS_MAX - len(begin))
     steps = begin + [_random_step(chance) for _ in range(count)]
     if with_expiry:
+        form = chance.choice((0, 1, 1, 2, ALL_ARE_SHORT, ALL_ARE_SHORT))
         place = len(begin) if begin and chance.random() < 0.5 else chance.randint(2, min(len(steps), SILENT_FROM_MAX))
+        if begin and form == ALL_ARE_SHORT:
+            # The others wait for the first, who has yet to join again.
+            place = len(list(takewhile(lambda step: step.api == JOIN, begin))) - 1
         client = chance.choice([step.client for step in steps[:place] if step.api == JOIN] or [0])
+        if form == ALL_ARE_SHORT:
+            del steps[place + SHORT_UNTIL_MAX :]
         # Who is still there, is to be seen.
-        steps[place:place] = Step(EXPIRE, client, variant=chance.choice((0, 1, 1, 2))), Step(DESCRIBE, client, 6)
+        steps[place:place] = Step(EXPIRE, client, variant=form), Step(DESCRIBE, client, 6)
     return (*steps, *LOOKS)
 
 
-SILENT_FROM_MAX = 8
-"""Steps before a client falls silent, but for those that form a generation, which wait for little: a patient run of
-them is shorter than its session.
+SILENT_FROM_MAX, SHORT_UNTIL_MAX = 8, 4
+"""Steps before a client falls silent, but for those that form a generation, which wait for little; and after it where
+the others' sessions are as short: such steps take less time than a session.
 """
 
 
@@ -106,7 +115,12 @@ def _formation(chance: Random) -> list[Step]:
     joins with it, and when the last one waits, the first comes again. Half of them go on until the group is Stable.
     """
     clients = chance.sample(range(CLIENTS), chance.choice((2, 2, 3)))
-    joins = [Step(JOIN, client, chance.choice(APIS[JOIN].request.versions)) for client in clients]
+    versions = APIS[JOIN].request.versions
+    joins = [Step(JOIN, client, chance.choice(versions)) for client in clients]
+    if len(joins) > 2 and chance.random() < 0.5:
+        # It is outvoted.
+        place = chance.randrange(len(joins))
+        joins[place] = replace(joins[place], variant=2)
     steps = [
         join for join in joins for _ in range(2 if join.version >= FIRST_REQUIRED and not says_instance(join) else 1)
     ]

@@ -13,7 +13,7 @@ import pytest
 from tests.end_to_end.service_process import ServiceProcess
 from tests.judges.conftest import LIMITS, OPTIONS
 from tests.judges.door_process import Judged, running_door
-from tests.judges.test_raw_sequences import compare_all
+from tests.judges.test_raw_sequences import first_difference
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("src", "protocol", "assignors", "coordinator", "member", "cli", "spark_bridge", "examples", "tests")
@@ -31,7 +31,6 @@ OF_PLANTS = pytest.mark.parametrize(
 )
 SEQUENCES = 120
 """So many at most until one differs."""
-AT_ONCE = 40
 
 
 def test_each_plant_has_its_place_and_is_python() -> None:
@@ -65,8 +64,5 @@ def planted(judged: Judged, plant: dict[str, Any], tmp_path: Path) -> Iterator[J
 @pytest.mark.usefixtures("topics")
 @OF_PLANTS
 def test_the_deviation_is_noticed(plant: dict[str, Any], planted: Judged) -> None:
-    for begin in range(1, SEQUENCES, AT_ONCE):
-        outcomes = asyncio.run(compare_all(planted, range(begin, begin + AT_ONCE), plant["silent"]))
-        if any(outcome.difference is not None for outcome in outcomes.values()):
-            return
-    pytest.fail(f"{SEQUENCES} sequences, and none differs")
+    difference = asyncio.run(first_difference(planted, range(1, SEQUENCES + 1), plant["silent"]))
+    assert difference is not None, f"{SEQUENCES} sequences, and none differs"

@@ -64,17 +64,33 @@ def test_kafka_and_the_service_answer_alike(judged: Judged, with_expiry: bool, d
 async def compare_all(judged: Judged, seeds: Sequence[int], with_expiry: bool) -> dict[int, Outcome]:
     """Many side by side. What differs is tried again with more patience: on a busy machine an answer may be late."""
     turns = asyncio.Semaphore(AT_ONCE[with_expiry])
+    outcomes = await asyncio.gather(*(compared_twice(judged, seed, with_expiry, turns) for seed in seeds))
+    return dict(zip(seeds, outcomes, strict=True))
 
-    async def one(seed: int) -> Outcome:
-        steps = random_steps(seed, with_expiry=with_expiry)
-        async with turns:
-            outcome = await compared(judged, steps, QUIET_SECONDS)
+
+async def first_difference(judged: Judged, seeds: Sequence[int], with_expiry: bool) -> Difference | None:
+    """The first that is found in these sequences, tried twice as well; the others end with it."""
+    turns = asyncio.Semaphore(AT_ONCE[with_expiry])
+    tasks = [asyncio.ensure_future(compared_twice(judged, seed, with_expiry, turns)) for seed in seeds]
+    try:
+        for outcome in asyncio.as_completed(tasks):
+            if (difference := (await outcome).difference) is not None:
+                return difference
+        return None
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def compared_twice(judged: Judged, seed: int, with_expiry: bool, turns: asyncio.Semaphore) -> Outcome:
+    """The sequence of this seed, when it is its turn."""
+    steps = random_steps(seed, with_expiry=with_expiry)
+    async with turns:
+        outcome = await compared(judged, steps, QUIET_SECONDS)
         if outcome.difference is not None:
-            async with turns:
-                outcome = await compared(judged, steps, PATIENT_SECONDS)
-        return outcome
-
-    return dict(zip(seeds, await asyncio.gather(*(one(seed) for seed in seeds)), strict=True))
+            outcome = await compared(judged, steps, PATIENT_SECONDS)
+    return outcome
 
 
 async def compared(judged: Judged, steps: Sequence[Step], quiet_seconds: float) -> Outcome:
