@@ -83,7 +83,7 @@ def is_alone(kind: str, connections: int) -> bool:
     return "10000" in kind or connections > CONNECTIONS or KINDS[kind].beside_commits
 
 
-FLOODS: list[tuple[str, int]] = [*((kind, CONNECTIONS) for kind in KINDS), ("heartbeat", 1), ("heartbeat", 100)]
+FLOODS: list[tuple[str, int]] = [("heartbeat", 1), ("heartbeat", 100), *((kind, CONNECTIONS) for kind in KINDS)]
 # Those on the shared service come first, so that its bystanders are not left alone meanwhile.
 FLOODS.sort(key=lambda flood: is_alone(*flood))
 
