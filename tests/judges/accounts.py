@@ -19,11 +19,11 @@ from typing import NamedTuple
 LOOK_SECONDS = 0.2
 ASK_SECONDS = 5.0
 GRACE_SECONDS = 1.0
-"""So long may what a member says of its partitions take to be heard: it may have committed already."""
+"""A client may have asked for what is committed so long before it says what it has."""
 
 
 class Stint(NamedTuple):
-    """Between two lines in which a member says what it has: when the first was heard, and the offsets that it read."""
+    """Between two lines in which a member says what it has: when it said the first, by its clock, and what it read."""
 
     member: str
     began: float
@@ -32,7 +32,7 @@ class Stint(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """The group's committed offsets by partition, at this time at the latest."""
+    """The group's committed offsets by partition, at this time at the latest, by the wall clock."""
 
     at: float
     offsets: Mapping[int, int]
@@ -77,7 +77,7 @@ def watching_commits(service_url: str, group_id: str, topic: str) -> Iterator[li
                     offsets = json.load(answer)["offsets"].get(topic, {})
             except (urllib.error.URLError, http.client.HTTPException, OSError):
                 continue
-            seen.append(Seen(time.monotonic(), {int(number): one["offset"] for number, one in offsets.items()}))
+            seen.append(Seen(time.time(), {int(number): one["offset"] for number, one in offsets.items()}))
 
     thread = threading.Thread(target=watch)
     thread.start()

@@ -63,9 +63,9 @@ class Member:
                 self._take(line[:-1])
         self.partitions = frozenset()
 
-    def _has(self, partitions: Iterable[int]) -> None:
+    def _has(self, partitions: Iterable[int], at: float) -> None:
         self.partitions = frozenset(partitions)
-        self.stints.append(Stint(self.what, time.monotonic(), {}))
+        self.stints.append(Stint(self.what, at, {}))
 
     def _has_read(self, partition: int, offset: int, value: str) -> None:
         self.read.append(Read(partition, offset, value))
@@ -77,7 +77,8 @@ class Member:
             return
         word, _, rest = line.partition(" ")
         if word == "assigned":
-            self._has(int(number) for number in rest.split(",") if number)
+            at, _, numbers = rest.partition(" ")
+            self._has((int(number) for number in numbers.split(",") if number), float(at))
         elif word == "record":
             partition, offset, value = rest.split(" ")
             self._has_read(int(partition), int(offset), value)
@@ -85,10 +86,10 @@ class Member:
     def _take_of_java(self, event: Mapping[str, Any]) -> None:
         """Of Kafka's own tool, which says in JSON which partitions came and went."""
         match event:
-            case {"name": "partitions_assigned", "partitions": [*named]}:
-                self._has(self.partitions | {one["partition"] for one in named})
-            case {"name": "partitions_revoked", "partitions": [*named]}:
-                self._has(self.partitions - {one["partition"] for one in named})
+            case {"name": "partitions_assigned", "partitions": [*named], "timestamp": at_ms}:
+                self._has(self.partitions | {one["partition"] for one in named}, at_ms / 1000)
+            case {"name": "partitions_revoked", "partitions": [*named], "timestamp": at_ms}:
+                self._has(self.partitions - {one["partition"] for one in named}, at_ms / 1000)
             case {"name": "record_data", "partition": int(partition), "offset": int(offset), "value": str(value)}:
                 self._has_read(partition, offset, value)
 

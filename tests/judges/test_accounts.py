@@ -19,8 +19,8 @@ from tests.judges.members import Group, Member, Members, running_members
 
 GROUP = Group(Judged(Address("", 0), Address("", 0), ""), "g", "t", "range")
 SAYS = {
-    "lives": "print('assigned 0,1', flush=True); import time; time.sleep(600)",
-    "ends": "print('assigned 0,1', flush=True)",
+    "lives": "print('assigned 10.5 0,1', flush=True); import time; time.sleep(600)",
+    "ends": "print('assigned 10.5 0,1', flush=True)",
 }
 WAIT_SECONDS = 30.0
 
@@ -83,17 +83,18 @@ def said(text: str, tmp_path: Path) -> Member:
 
 def test_what_members_say(tmp_path: Path) -> None:
     """A last line that was not said to the end, for its process was killed, does not count."""
-    lines = "assigned 0,1\nrecord 0 4 a\nrecord 0 5 b\nassigned 0\nrecord 0 6 c\n"
+    lines = "assigned 10.5 0,1\nrecord 0 4 a\nrecord 0 5 b\nassigned 11.25 0\nrecord 0 6 c\n"
     for cut in ("", "rec", "record 0 7", "record 0 7 d"):
         member = said(lines + cut, tmp_path)
         assert [one.value for one in member.read] == ["a", "b", "c"]
-        assert [stint.offsets for stint in member.stints] == [{0: [4, 5]}, {0: [6]}]
+        assert member.stints == [Stint("m", 10.5, {0: [4, 5]}), Stint("m", 11.25, {0: [6]})]
         assert member.partitions == frozenset(), "it has ended"
 
 
 def test_what_kafkas_own_tool_says(tmp_path: Path) -> None:
     def event(name: str, *numbers: int) -> dict[str, Any]:
-        return {"name": name, "partitions": [{"topic": "t", "partition": number} for number in numbers]}
+        named = [{"topic": "t", "partition": number} for number in numbers]
+        return {"name": name, "timestamp": 10_500, "partitions": named}
 
     def record(offset: int) -> dict[str, Any]:
         return {"name": "record_data", "topic": "t", "partition": 0, "offset": offset, "value": str(offset)}
@@ -104,7 +105,7 @@ def test_what_kafkas_own_tool_says(tmp_path: Path) -> None:
     )  # fmt: skip
     text = "".join(f"{json.dumps(one)}\n" for one in events)
     for cut in ("", "{", text.splitlines()[0]):
-        assert [stint.offsets for stint in said(text + cut, tmp_path).stints] == [{0: [4, 5]}, {0: [6]}]
+        assert said(text + cut, tmp_path).stints == [Stint("m", 10.5, {0: [4, 5]}), Stint("m", 10.5, {0: [6]})]
 
 
 def test_commits_are_looked_at_though_the_service_is_away_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:

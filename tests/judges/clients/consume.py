@@ -1,13 +1,15 @@
 """A member of a group with one of Kafka's Python clients: it says what it reads, then commits it.
 
 `python consume.py CLIENT BOOTSTRAP GROUP TOPIC STRATEGY`, where the client is `kafka-python`, `aiokafka` or
-`librdkafka`. Lines on standard output: `assigned 0,1` when partitions come or go, and `record PARTITION OFFSET VALUE`.
-It ends in good order at SIGTERM. It runs where the clients are installed, and imports nothing of Rallypoint.
+`librdkafka`. Lines on standard output: `assigned AT_S 0,1` when partitions come or go, by the wall clock, and
+`record PARTITION OFFSET VALUE`. It ends in good order at SIGTERM. It runs where the clients are installed, and imports
+nothing of Rallypoint.
 """
 
 import asyncio
 import signal
 import sys
+import time
 from collections.abc import Iterable
 from types import FrameType
 from typing import Any
@@ -27,7 +29,7 @@ def end(_number: int, _frame: FrameType | None) -> None:
 
 
 def say_assigned(partitions: Iterable[int]) -> None:
-    print("assigned", ",".join(map(str, sorted(partitions))), flush=True)
+    print("assigned", time.time(), ",".join(map(str, sorted(partitions))), flush=True)
 
 
 def say_record(partition: int, offset: int, value: bytes) -> None:

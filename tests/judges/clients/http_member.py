@@ -5,6 +5,7 @@ broker. Lines on standard output: as those of tests/judges/clients/consume.py.
 """
 
 import sys
+import time
 from typing import Any
 
 from rallypoint import Assignment, BlockingConsumer, ConsumerOptions, run
@@ -25,7 +26,7 @@ class Owned:
 
     def _change(self, partitions: set[int]) -> None:
         self._partitions = partitions
-        print("assigned", ",".join(map(str, sorted(partitions))), flush=True)
+        print("assigned", time.time(), ",".join(map(str, sorted(partitions))), flush=True)
 
 
 def handle(batch: Any) -> None:

@@ -1,6 +1,6 @@
 // A member of a group with franz-go, for tests/judges: it says what it reads, then commits it.
 //
-// Usage: franz BOOTSTRAP GROUP TOPIC STRATEGY. Lines on standard output: `assigned 0,1` when partitions come or go, and
+// Usage: franz BOOTSTRAP GROUP TOPIC STRATEGY. Lines on standard output: `assigned AT_S 0,1` when partitions come or go, and
 // `record PARTITION OFFSET VALUE`. It ends in good order at SIGTERM.
 package main
 
@@ -42,7 +42,7 @@ func (o *owned) change(come bool, named map[string][]int32) {
 		texts = append(texts, fmt.Sprint(number))
 	}
 	sort.Strings(texts)
-	fmt.Println("assigned", strings.Join(texts, ","))
+	fmt.Println("assigned", float64(time.Now().UnixMilli())/1000, strings.Join(texts, ","))
 }
 
 func main() {
