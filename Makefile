@@ -14,8 +14,8 @@ SCHEDULES ?= 1000
 FROM ?= 1
 REWRITE ?=
 # Of the tests: small, full or long (CONTRIBUTING.md); in how many processes, and what each run says in the end. Half of
-# a test's time is a wait for something, so there are more processes than two cores; one more for Spark's, which wait longer.
-# Schemathesis is loaded where it is used.
+# a test's time is a wait for something, so there are more processes than two cores; one more for Spark's, which wait
+# longer. Schemathesis is loaded where it is used.
 SIZE ?= full
 PYTEST = $(BIN)/python -m pytest --numprocesses $(or $(WORKERS),$(PROCESSES)) --dist loadgroup --no-loadscope-reorder \
 	--durations 15 --durations-min 1 -p no:schemathesis

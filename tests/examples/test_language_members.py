@@ -7,8 +7,8 @@ import signal
 import subprocess
 from asyncio.subprocess import PIPE
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -18,7 +18,7 @@ import pytest
 from rallypoint import Assignment, GroupMember, MemberOptions
 from rallypoint.assignors.contract import GroupSpec, MemberSubscription
 from rallypoint.assignors.range import RangeAssignor
-from tests.end_to_end.faulty_line import running_line
+from tests.end_to_end.faulty_line import FaultyLine, running_line
 from tests.end_to_end.service_process import ServiceProcess, running_service
 from tests.end_to_end.test_cluster import shard_counts
 from tests.end_to_end.three_nodes import make_certificates, three_nodes
@@ -157,6 +157,16 @@ def committed(service: ServiceProcess) -> dict[int, int]:
 
 def offsets_in(answer: Any) -> dict[int, int]:
     return {int(name): entry["offset"] for name, entry in answer["offsets"].get("clicks", {}).items()}
+
+
+@contextmanager
+def service_behind_a_line(tmp_path: Path, *, delay_ms: int) -> Iterator[tuple[FaultyLine, ServiceProcess]]:
+    """A service with the topic, which its members reach by a line that can fail."""
+    delay = ("--group-initial-rebalance-delay-ms", str(delay_ms))
+    with running_line() as line, running_service(tmp_path, *delay, "--advertised-url", line.url) as service:
+        line.lead_to(service.port)
+        register(service)
+        yield line, service
 
 
 def register(service: ServiceProcess) -> None:
@@ -320,12 +330,7 @@ async def test_a_line_that_breaks_or_falls_silent_moves_nothing(
     tmp_path: Path, fault: str, javascript_member: list[str | Path], go_member: list[str | Path]
 ) -> None:
     """Broken, they are back within the grace. Silent, a call without an answer tells, well within the session."""
-    with (
-        running_line() as line,
-        running_service(tmp_path, "--group-initial-rebalance-delay-ms", "300", "--advertised-url", line.url) as service,
-    ):
-        line.lead_to(service.port)
-        register(service)
+    with service_behind_a_line(tmp_path, delay_ms=300) as (line, service):
         async with (
             example(javascript_member, line.url, tmp_path) as javascript,
             example(go_member, line.url, tmp_path) as go,
@@ -390,12 +395,7 @@ async def test_an_example_whose_heartbeat_was_answered_late_sends_the_next_at_on
     tmp_path: Path, javascript_member: list[str | Path], go_member: list[str | Path]
 ) -> None:
     """The line is down twice, for more than half a session each: what was answered in between has to be new."""
-    with (
-        running_line() as line,
-        running_service(tmp_path, "--group-initial-rebalance-delay-ms", "0", "--advertised-url", line.url) as service,
-    ):
-        line.lead_to(service.port)
-        register(service)
+    with service_behind_a_line(tmp_path, delay_ms=0) as (line, _):
         async with (
             example(javascript_member, line.url, tmp_path, "--session-timeout-ms", "12000", group="one") as javascript,
             example(go_member, line.url, tmp_path, "--session-timeout", "12s", group="two") as go,

@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import NamedTuple
 
+from tests.judges.threads import meanwhile
+
 LOOK_SECONDS = 0.2
 ASK_SECONDS = 5.0
 GRACE_SECONDS = 1.0
@@ -67,9 +69,8 @@ def wrong_reads(stints: Iterable[Stint], seen: Sequence[Seen]) -> list[str]:
 def watching_commits(service_url: str, group_id: str, topic: str) -> Iterator[list[Seen]]:
     """Look at them all the time. While the service is away there is nothing to be seen."""
     seen: list[Seen] = []
-    stopped = threading.Event()
 
-    def watch() -> None:
+    def watch(stopped: threading.Event) -> None:
         url = f"{service_url}/v1/groups/{group_id}/offsets"
         while not stopped.wait(LOOK_SECONDS):
             try:
@@ -79,10 +80,5 @@ def watching_commits(service_url: str, group_id: str, topic: str) -> Iterator[li
                 continue
             seen.append(Seen(time.time(), {int(number): one["offset"] for number, one in offsets.items()}))
 
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
+    with meanwhile(watch):
         yield seen
-    finally:
-        stopped.set()
-        thread.join()

@@ -17,6 +17,7 @@ from tests.judges.accounts import Seen, watching_commits, wrong_commits, wrong_r
 from tests.judges.door import Address
 from tests.judges.door_process import Judged, running_door
 from tests.judges.members import SESSION_MS, Group, Members, running_members
+from tests.judges.threads import meanwhile
 from tests.real.kafka import create_topic
 from tests.real.kafka_clients import client_versions
 from tests.sizes import by_size
@@ -41,10 +42,10 @@ MORE_MAX = 6
 @contextmanager
 def producing(bootstrap_servers: str, topic: str) -> Iterator[threading.Event]:
     """Records 0, 1, 2 … at an even pace, into one partition after the other; set when all of them are acknowledged."""
-    done, stopped = threading.Event(), threading.Event()
+    done = threading.Event()
     producer = Producer({"bootstrap.servers": bootstrap_servers, "acks": "all", "linger.ms": 5})
 
-    def produce() -> None:
+    def produce(stopped: threading.Event) -> None:
         begin = time.monotonic()
         for number in range(RECORDS):
             while time.monotonic() < begin + number / RECORDS_PER_SECOND and not stopped.wait(0.01):
@@ -55,13 +56,8 @@ def producing(bootstrap_servers: str, topic: str) -> Iterator[threading.Event]:
         assert producer.flush(60) == 0
         done.set()
 
-    thread = threading.Thread(target=produce)
-    thread.start()
-    try:
+    with meanwhile(produce):
         yield done
-    finally:
-        stopped.set()
-        thread.join()
 
 
 def judge(strategy: str) -> pytest.MarkDecorator:
