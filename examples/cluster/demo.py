@@ -86,6 +86,9 @@ def _play(given: argparse.Namespace) -> int:
     console.print(table_of(found))
     for sentence in (*found.sentences, *(f"Slower than by design: {one}." for one in found.slow)):
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+    if found.slow:
+        load = f"its load average is {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+        console.print(f"A busy machine makes pauses longer: {load}.", highlight=False, soft_wrap=True)
     for problem in found.problems[:SHOWN_MAX]:
         console.print(f"[bold red]✗[/] {escape(problem)}", soft_wrap=True)
     if not found.problems:

@@ -11,24 +11,32 @@ import (
 	"fmt"
 	"log"
 	"net/url"
-	"strings"
 	"time"
 )
 
-// connect opens a channel with the coordinator.
+// connect opens a channel where the group has moved, or with the coordinator that a look-up finds.
 func (m *Member) connect(ctx context.Context) error {
-	var named string
-	err := m.ask(func(node string) (err error) {
-		named, err = m.lookUp(ctx, node)
-		return err
-	})
-	if err != nil {
-		return err
+	m.mutex.Lock()
+	coordinator := m.named
+	m.channel, m.named = nil, ""
+	if coordinator != "" {
+		m.redirects++
+	}
+	m.mutex.Unlock()
+	if coordinator == "" {
+		err := m.ask(func(node string) (err error) {
+			coordinator, err = m.lookUp(ctx, node)
+			return err
+		})
+		if err != nil {
+			return err
+		}
 	}
 	m.mutex.Lock()
-	m.url = named
+	m.url = coordinator
 	m.mutex.Unlock()
-	s, err := openChannel(ctx, named, m.options.Credentials, m.hear)
+	m.nodes.learn(coordinator)
+	s, err := openChannel(ctx, coordinator, m.options.Credentials, m.hear)
 	if err != nil {
 		return err
 	}
@@ -36,6 +44,20 @@ func (m *Member) connect(ctx context.Context) error {
 	m.channel = s
 	m.mutex.Unlock()
 	return nil
+}
+
+// moveOn: the node of this channel coordinates the group no longer. If it names the one that does, go there at once;
+// else, or where nodes send each other the member, the look-up before the next channel finds it.
+func (m *Member) moveOn(s *channel, named string) {
+	m.mutex.Lock()
+	isCurrent := s == m.channel // else it is a late word of a node before
+	if isCurrent && m.redirects < redirectsMost {
+		m.named = destination(m.url, named)
+	}
+	m.mutex.Unlock()
+	if isCurrent {
+		s.connection.CloseNow()
+	}
 }
 
 // lookUp gives the URL of the coordinator, as the node at this URL has it.
@@ -58,19 +80,20 @@ func (m *Member) lookUp(ctx context.Context, node string) (string, error) {
 	if named.ErrorCode != 0 {
 		return "", &Problem{ErrorName: named.ErrorName, Detail: node + " knows no coordinator", Retriable: true}
 	}
-	if strings.HasPrefix(node, "https:") && !strings.HasPrefix(named.URL, "https:") {
+	if lowersScheme(node, named.URL) {
 		return "", fmt.Errorf("%s names %s, without TLS", node, named.URL)
 	}
-	return named.URL, nil
+	coordinator := destination(node, named.URL)
+	if coordinator == "" {
+		return "", fmt.Errorf("%w: %s names %q, which is no URL of a node", errDisconnected, node, named.URL)
+	}
+	return coordinator, nil
 }
 
 // ask asks one node after another until one has an answer.
 func (m *Member) ask(question func(node string) error) error {
 	var failure error
-	m.mutex.Lock()
-	nodes := append([]string(nil), m.nodes...)
-	m.mutex.Unlock()
-	for _, node := range nodes {
+	for _, node := range m.nodes.all() {
 		if failure = question(node); failure == nil {
 			return nil
 		}
@@ -80,34 +103,19 @@ func (m *Member) ask(question func(node string) error) error {
 			if !errors.Is(failure, errDisconnected) {
 				return failure
 			}
-			m.askLast(node)
+			m.nodes.askLast(node)
 		}
 	}
 	return failure
 }
 
-// askLast puts a node that may be gone behind the others.
-func (m *Member) askLast(last string) {
-	m.mutex.Lock()
-	defer m.mutex.Unlock()
-	var others, found []string
-	for _, node := range m.nodes {
-		if node == last {
-			found = append(found, node)
-		} else {
-			others = append(others, node)
-		}
-	}
-	m.nodes = append(others, found...)
-}
-
 // lookElsewhere: the coordinator is about to stop. If another node has the group already there is nothing to wait for.
 func (m *Member) lookElsewhere(leaving string, s *channel) {
-	m.askLast(leaving)
+	m.nodes.askLast(leaving)
 	err := m.ask(func(node string) error {
 		named, err := m.lookUp(context.Background(), node)
 		if err == nil && named != leaving {
-			s.connection.CloseNow()
+			m.moveOn(s, named)
 		}
 		return err
 	})
@@ -116,39 +124,28 @@ func (m *Member) lookElsewhere(leaving string, s *channel) {
 	}
 }
 
-// nodesIn gives the URLs in a text with commas between, without a slash at their end.
-func nodesIn(text string) ([]string, error) {
-	var nodes []string
-	for _, node := range strings.Split(text, ",") {
-		node = strings.TrimRight(strings.TrimSpace(node), "/")
-		parts, err := url.Parse(node)
-		if err != nil || (parts.Scheme != "http" && parts.Scheme != "https") || parts.Host == "" || parts.User != nil ||
-			parts.RawQuery != "" || parts.Fragment != "" {
-			return nil, fmt.Errorf("coordinator: %q is not a URL like http://127.0.0.1:8000", node)
-		}
-		nodes = append(nodes, node)
-	}
-	return nodes, nil
-}
-
-// call calls until there is an answer that says more than "wait".
-func (m *Member) call(ctx context.Context, op string, body map[string]any, result any, held time.Duration) error {
+// call calls until there is an answer that says more than "wait". It gives when it sent what is answered.
+func (m *Member) call(ctx context.Context, op string, body map[string]any, result any, held time.Duration) (time.Time, error) {
 	for attempts := 1; ; attempts++ {
+		sentAt := time.Now()
 		s := m.currentChannel()
 		if s == nil {
-			return errDisconnected
+			return sentAt, errDisconnected
 		}
 		again, err := s.call(ctx, op, m.options.GroupID, body, result, held)
 		switch nameOf(err) {
+		case "NOT_COORDINATOR":
+			m.moveOn(s, err.(*Problem).URL)
+			return sentAt, err
 		case "COORDINATOR_LOAD_IN_PROGRESS", "THROTTLING_QUOTA_EXCEEDED", "UNSTABLE_OFFSET_COMMIT":
 			pause(ctx, pauseAfter(attempts))
 		default:
 			if err != nil || !again {
-				return err
+				return sentAt, err
 			}
 		}
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return sentAt, ctx.Err()
 		}
 	}
 }
@@ -174,7 +171,7 @@ func (m *Member) Commit(ctx context.Context, generation int, offsets Offsets) er
 		} `json:"offsets"`
 	}
 	body := map[string]any{"generation_id": generation, "member_id": id, "offsets": wanted}
-	if err := m.call(ctx, "commit", body, &answer, 0); err != nil {
+	if _, err := m.call(ctx, "commit", body, &answer, 0); err != nil {
 		return err
 	}
 	for topic, numbers := range answer.Offsets {
@@ -205,7 +202,7 @@ func (m *Member) join(ctx context.Context) error {
 	id, _ := m.Identity()
 	metadata := map[string]any{"topics": m.options.Topics}
 	joined := &joinAnswer{}
-	err := m.call(ctx, "join", map[string]any{
+	_, err := m.call(ctx, "join", map[string]any{
 		"member_id":            id,
 		"client_id":            m.options.ClientID,
 		"protocol_type":        "consumer",
@@ -231,35 +228,41 @@ func (m *Member) join(ctx context.Context) error {
 	return nil
 }
 
-// sync gets this member's partitions. The leader sends the assignment of all.
-func (m *Member) sync(ctx context.Context, joined *joinAnswer) (Partitions, error) {
+// sync gets this member's partitions, and when it asked for them. The leader sends the assignment of all. The session goes
+// on from the answer, and how long that was on its way nobody knows: so it counts from the asking, and the service may hold
+// the answer back for a part of it.
+func (m *Member) sync(ctx context.Context, joined *joinAnswer) (Partitions, time.Time, error) {
 	id, _ := m.Identity()
 	assignments := []any{}
 	if joined.Leader == id {
 		var err error
 		if assignments, err = m.assign(ctx, joined.Members); err != nil {
-			return nil, err
+			return nil, time.Time{}, err
 		}
+	}
+	held := m.options.SessionTimeout / 4
+	if held > parkTime {
+		held = parkTime
 	}
 	var synced struct {
 		Assignment json.RawMessage `json:"assignment"`
 	}
-	err := m.call(ctx, "sync", map[string]any{
+	sentAt, err := m.call(ctx, "sync", map[string]any{
 		"generation_id": joined.GenerationID,
 		"member_id":     id,
 		"protocol_type": joined.ProtocolType,
 		"protocol_name": joined.ProtocolName,
 		"assignments":   assignments,
-		"max_wait_ms":   parkTime.Milliseconds(),
-	}, &synced, parkTime)
+		"max_wait_ms":   held.Milliseconds(),
+	}, &synced, held)
 	if err != nil {
-		return nil, err
+		return nil, sentAt, err
 	}
 	partitions, err := readAssignment(synced.Assignment)
 	if err != nil {
-		return nil, fmt.Errorf("what the leader gave cannot be read: %w", err)
+		return nil, sentAt, fmt.Errorf("what the leader gave cannot be read: %w", err)
 	}
-	return partitions, nil
+	return partitions, sentAt, nil
 }
 
 // assign gives what the leader says. Who cannot be read gets nothing, and stops nobody.
@@ -307,7 +310,7 @@ func (m *Member) fetch(ctx context.Context, partitions Partitions) (Offsets, err
 			Offset int64 `json:"offset"`
 		} `json:"offsets"`
 	}
-	if err := m.call(ctx, "fetch", map[string]any{"topics": m.options.Topics}, &answer, 0); err != nil {
+	if _, err := m.call(ctx, "fetch", map[string]any{"topics": m.options.Topics}, &answer, 0); err != nil {
 		return nil, err
 	}
 	offsets := Offsets{}

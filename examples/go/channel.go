@@ -31,6 +31,7 @@ type Problem struct {
 	Detail    string `json:"detail"`
 	Retriable bool   `json:"retriable"`
 	MemberID  string `json:"member_id"` // of MEMBER_ID_REQUIRED
+	URL       string `json:"url"`       // of NOT_COORDINATOR: the node that coordinates the group
 }
 
 func (p *Problem) Error() string { return p.ErrorName + ": " + p.Detail }
@@ -39,6 +40,7 @@ func (p *Problem) Error() string { return p.ErrorName + ": " + p.Detail }
 type Push struct {
 	Event        string `json:"event"`
 	GenerationID int    `json:"generation_id"`
+	URL          string `json:"url"` // of "unloaded": the node that coordinates the group now, if it is known
 }
 
 type message struct {
@@ -59,7 +61,7 @@ type channel struct {
 }
 
 // openChannel connects. onPush is called by the goroutine that reads, so it must not wait.
-func openChannel(ctx context.Context, url string, shown Credentials, onPush func(Push)) (*channel, error) {
+func openChannel(ctx context.Context, url string, shown Credentials, onPush func(*channel, Push)) (*channel, error) {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
 	client, err := shown.client()
@@ -78,7 +80,7 @@ func openChannel(ctx context.Context, url string, shown Credentials, onPush func
 	return s, nil
 }
 
-func (s *channel) read(onPush func(Push)) {
+func (s *channel) read(onPush func(*channel, Push)) {
 	defer close(s.closed)
 	defer s.connection.CloseNow()
 	for {
@@ -87,7 +89,7 @@ func (s *channel) read(onPush func(Push)) {
 			return
 		}
 		if m.Event != "" {
-			onPush(m.Push)
+			onPush(s, m.Push)
 		}
 		if m.ID != nil {
 			if answer := s.take(*m.ID); answer != nil {

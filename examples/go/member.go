@@ -15,9 +15,10 @@ import (
 )
 
 const (
-	parkTime    = 20 * time.Second // how long a join or a sync may be held back before it is asked again
-	backoff     = 100 * time.Millisecond
-	backoffMost = 2 * time.Second
+	parkTime      = 20 * time.Second // how long a join or a sync may be held back before it is asked again
+	backoff       = 100 * time.Millisecond
+	backoffMost   = 2 * time.Second
+	redirectsMost = 3 // followed in a row, until a node answers; one more means that the nodes disagree
 )
 
 // Partitions by topic.
@@ -49,15 +50,17 @@ type Options struct {
 type Member struct {
 	options Options
 	handler Handler
+	nodes   *nodes
 	wake    chan struct{} // of one place: something is to be looked at
 
 	handling sync.Mutex // held while a method of the handler runs
 
-	mutex   sync.Mutex // guards what follows
-	channel *channel
-	nodes   []string // in the order in which they are asked; one that did not answer is the last
-	url     string   // the coordinator's
-	id      string
+	mutex     sync.Mutex // guards what follows
+	channel   *channel
+	url       string // the coordinator's
+	named     string // where the group has moved, as the coordinator said; empty once it is followed
+	redirects int    // how many were followed since a node has answered
+	id        string
 	// generation is the one last joined, ending the newest that is known to be over.
 	generation, ending int
 	owned              Partitions // nil without an assignment
@@ -91,17 +94,27 @@ func (m *Member) Run(ctx context.Context) error {
 		return err
 	}
 	m.nodes = nodes
-	missed := false
-	for attempts := 0; ctx.Err() == nil; attempts++ {
-		if attempts > 0 {
-			pause(ctx, pauseAfter(attempts))
+	attempts, missed, before := 0, false, "" // before: the coordinator that answered last
+	answered := func() {
+		now := m.coordinator()
+		if before != "" && before != now {
+			log.Printf("coordinator moved from %s to %s", before, now)
+		} else if missed {
+			log.Printf("coordinator %s answers", now)
 		}
-		err := m.follow(ctx, func() {
-			if missed {
-				log.Printf("the coordinator is %s", m.coordinator())
+		attempts, missed, before = 0, false, now
+		m.mutex.Lock()
+		m.redirects = 0
+		m.mutex.Unlock()
+	}
+	for ctx.Err() == nil {
+		if !m.knowsWhere() {
+			if attempts > 0 {
+				pause(ctx, pauseAfter(attempts))
 			}
-			attempts, missed = -1, false
-		})
+			attempts++
+		}
+		err := m.follow(ctx, answered)
 		if ctx.Err() != nil {
 			break
 		}
@@ -111,12 +124,15 @@ func (m *Member) Run(ctx context.Context) error {
 		if !isRetriable(err) {
 			return err
 		}
+		if m.knowsWhere() {
+			continue
+		}
 		if !missed {
 			log.Printf("connecting again: %v", err)
 		}
 		missed = true
 		if errors.Is(err, errDisconnected) {
-			m.askLast(m.coordinator())
+			m.nodes.askLast(m.coordinator())
 		}
 	}
 	m.leave()
@@ -124,18 +140,20 @@ func (m *Member) Run(ctx context.Context) error {
 }
 
 // hear takes a push.
-func (m *Member) hear(push Push) {
+func (m *Member) hear(s *channel, push Push) {
 	m.mutex.Lock()
-	if push.Event == "rebalance" && push.GenerationID > m.ending {
+	isCurrent, url := s == m.channel, m.url
+	if isCurrent && push.Event == "rebalance" && push.GenerationID > m.ending {
 		m.ending = push.GenerationID
 	}
-	s, url := m.channel, m.url
-	hasOther := len(m.nodes) > 1 || m.nodes[0] != url
 	m.mutex.Unlock()
-	if push.Event == "unloaded" && s != nil {
-		s.connection.CloseNow() // the look-up before the next channel finds the node
+	if !isCurrent {
+		return // it is being closed
 	}
-	if push.Event == "drain" && s != nil && hasOther {
+	if push.Event == "unloaded" {
+		m.moveOn(s, push.URL)
+	}
+	if push.Event == "drain" && m.nodes.hasOther(url) {
 		go m.lookElsewhere(url, s)
 	}
 	if push.Event == "dropped" && !m.mayAsk() {
@@ -169,6 +187,13 @@ func (m *Member) coordinator() string {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	return m.url
+}
+
+// knowsWhere: the group has moved, and the coordinator said where to.
+func (m *Member) knowsWhere() bool {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	return m.named != ""
 }
 
 // settled: it has an assignment, and knows of no rebalance.
@@ -214,10 +239,9 @@ func (m *Member) rest(ctx context.Context) {
 }
 
 func (m *Member) beat(ctx context.Context) error {
-	sentAt := time.Now()
 	id, generation := m.Identity()
 	body := map[string]any{"generation_id": generation, "member_id": id}
-	err := m.call(ctx, "heartbeat", body, &struct{}{}, 0)
+	sentAt, err := m.call(ctx, "heartbeat", body, &struct{}{}, 0)
 	if err == nil {
 		m.live(sentAt)
 	}
@@ -232,14 +256,16 @@ func (m *Member) rejoin(ctx context.Context) error {
 			return err
 		}
 	}
-	partitions, err := m.sync(ctx, m.joined)
+	partitions, sentAt, err := m.sync(ctx, m.joined)
 	if err != nil {
 		return err
 	}
-	sentAt := time.Now() // not before the join, which may wait for longer than a session
 	offsets, err := m.fetch(ctx, partitions)
 	if err != nil {
 		return err
+	}
+	if time.Since(sentAt) >= m.options.SessionTimeout {
+		return nil // others may have them already: the next sync tells
 	}
 	m.joined = nil
 	m.handling.Lock() // first, so that the program hears of these before it may hear that they are lost

@@ -7,6 +7,7 @@ times are those of the files.
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +28,10 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchProgress:
-    """How far a driver is. `last`: the newest batch that Spark has planned, None before the first; it is either
+    """How far a driver is.
+
+    `complete`: how many batches with records it has completed. A driver that has just got its partitions, or lost them,
+    may plan a batch without any. `last`: the newest batch that Spark has planned, None before the first; it is either
     `in_flight` or complete. `writing`: some of its output is on its way. `written`: its output is in place.
     """
 
@@ -65,7 +69,8 @@ def read_progress(checkpoint: Path) -> BatchProgress:
         return BatchProgress()
     last = max(planned)
     in_flight = last not in complete
-    return BatchProgress(len(complete), last, in_flight=in_flight, writing=in_flight, written=not in_flight)
+    count = sum(batch.complete_at_ms is not None and batch.records > 0 for batch in read_batches(checkpoint, ""))
+    return BatchProgress(count, last, in_flight=in_flight, writing=in_flight, written=not in_flight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +94,7 @@ def read_batches(checkpoint: Path, driver: str) -> tuple[PlannedBatch, ...]:
     batches = []
     before = StreamOffset()
     for number in sorted(planned):
-        found = offsets_in(planned[number].read_text("utf-8"))
-        offset = next(iter(found.values()), StreamOffset())
+        offset = _offset_in(planned[number])
         batches.append(
             PlannedBatch(
                 Batch(driver, number),
@@ -112,6 +116,12 @@ def planned_again(batches: Iterable[PlannedBatch]) -> int:
         for offset in range(part.start, part.end)
     )
     return times.total() - len(times)
+
+
+@cache
+def _offset_in(file: Path) -> StreamOffset:
+    """Read once: a run looks at its drivers' progress many times a second, and Spark changes no file of a batch."""
+    return next(iter(offsets_in(file.read_text("utf-8")).values()), StreamOffset())
 
 
 def _numbered(folder: Path) -> dict[int, Path]:

@@ -22,7 +22,7 @@ export class Problem extends Error {
   }
 }
 
-/** One WebSocket: many calls at a time, each answered by its id; `onPush` gets what nobody asked for. */
+/** One WebSocket: many calls at a time, each answered by its id; `onPush(push, channel)` gets what nobody asked for. */
 export class Channel {
   #socket;
   #waiting = new Map(); // id → what waits for the answer
@@ -74,7 +74,7 @@ export class Channel {
   }
 
   #take({ id, status, body, ...push }, onPush) {
-    if (push.event) onPush(push);
+    if (push.event) onPush(push, this);
     const waiting = this.#waiting.get(id);
     if (!waiting) return; // abandoned
     this.#waiting.delete(id);

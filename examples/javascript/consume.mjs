@@ -12,22 +12,31 @@ import { GroupMember } from "./member.mjs";
 const RECORD_MS = 100; // how long the pretended work on one record of each partition takes
 const RECORDS_PER_COMMIT = 10;
 
-const { values: options } = parseArgs({
-  options: {
-    coordinator: { type: "string", default: "http://127.0.0.1:8000" },
-    group: { type: "string" },
-    topics: { type: "string" }, // with commas between
-    "client-id": { type: "string", default: "javascript" },
-    "session-timeout-ms": { type: "string", default: "45000" },
-    ca: { type: "string" }, // for https: files, as of openssl
-    cert: { type: "string" },
-    key: { type: "string" },
-  },
-});
-if (!options.group || !options.topics) {
-  console.error("usage: node consume.mjs --coordinator URL --group GROUP --topics TOPIC,TOPIC");
+const OPTIONS = {
+  coordinator: { type: "string", default: "http://127.0.0.1:8000" },
+  group: { type: "string" },
+  topics: { type: "string" }, // with commas between
+  "client-id": { type: "string", default: "javascript" },
+  "session-timeout-ms": { type: "string", default: "45000" },
+  ca: { type: "string" }, // for https: files, as of openssl
+  cert: { type: "string" },
+  key: { type: "string" },
+};
+
+function parsed() {
+  let wrong = "--group and --topics are needed";
+  try {
+    const { values } = parseArgs({ options: OPTIONS });
+    if (values.group && values.topics) return values;
+  } catch (error) {
+    wrong = error.message;
+  }
+  const flags = Object.keys(OPTIONS).map((name) => `--${name}`);
+  console.error(`${wrong}; usage: node consume.mjs --group GROUP --topics TOPIC,TOPIC; all flags: ${flags.join(" ")}`);
   process.exit(2);
 }
+
+const options = parsed();
 
 let generationId = -1; // the one in which it got what it has
 let positions = {}; // topic → partition → the next offset to read

@@ -7,10 +7,12 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { assignRange } from "./range.mjs";
 import { Disconnected, Problem, Channel, get } from "./channel.mjs";
 import { readAssignment, readSubscription, writeAssignment } from "./consumer_bytes.mjs";
+import { Nodes, destination, lowersScheme } from "./nodes.mjs";
 
 const PARK_MS = 20_000; // how long a join or a sync may be held back before it is asked again
 const BACKOFF_MS = 100; // the pause before the second attempt to connect; it doubles, up to the next line
 const BACKOFF_MAX_MS = 2_000;
+const REDIRECTS_MAX = 3; // followed in a row, until a node answers; one more means that the nodes disagree
 const SAME_AGAIN = ["COORDINATOR_LOAD_IN_PROGRESS", "THROTTLING_QUOTA_EXCEEDED", "UNSTABLE_OFFSET_COMMIT"];
 const ASK_ANOTHER = ["COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"];
 
@@ -29,8 +31,10 @@ export class GroupMember {
   generationId = -1;
   #options;
   #callbacks;
-  #nodes; // in the order in which they are asked; one that did not answer is the last
+  #nodes;
   #url = ""; // the coordinator's
+  #named = ""; // where the group has moved, as the coordinator said; empty once it is followed
+  #redirects = 0; // how many were followed since a node has answered
   #channel = null;
   #owned = null; // topic → partitions; null without an assignment
   #endingGeneration = -1; // the newest that is known to be over
@@ -48,28 +52,33 @@ export class GroupMember {
   constructor(options, callbacks) {
     this.#options = { clientId: "member", sessionTimeoutMs: 45_000, rebalanceTimeoutMs: 60_000, ...options };
     this.#callbacks = callbacks;
-    this.#nodes = nodesIn(this.#options.coordinator);
+    this.#nodes = new Nodes(this.#options.coordinator);
   }
 
   /** Be a member until `stop`, then leave. Throws what cannot be helped by trying again. */
   async run() {
     let attempts = 0;
     let missed = false;
+    let before = ""; // the coordinator that answered last
+    const answered = () => {
+      if (before && before !== this.#url) console.error(`coordinator moved from ${before} to ${this.#url}`);
+      else if (missed) console.error(`coordinator ${this.#url} answers`);
+      [attempts, missed, before] = [0, false, this.#url];
+      this.#redirects = 0;
+    };
     while (!this.#stopping.signal.aborted) {
       try {
-        if (attempts++) await this.#pause(attempts);
+        if (!this.#named && attempts++) await this.#pause(attempts);
         await this.#connect();
-        await this.#follow(() => {
-          if (missed) console.error(`the coordinator is ${this.#url}`);
-          [attempts, missed] = [0, false];
-        });
+        await this.#follow(answered);
       } catch (error) {
         if (this.#stopping.signal.aborted) break;
         this.#channel?.close();
         if (!error.retriable) throw error;
+        if (this.#named) continue; // the group has moved, and it is known where to
         if (!missed) console.error(`connecting again: ${error.message}`);
         missed = true;
-        if (error instanceof Disconnected) this.#askLast(this.#url);
+        if (error instanceof Disconnected) this.#nodes.askLast(this.#url);
       }
     }
     await this.#leave();
@@ -100,9 +109,27 @@ export class GroupMember {
 
   // --- the connection -------------------------------------------------------------------------------------------------
 
+  /** Open a channel where the group has moved, or with the coordinator that a look-up finds. */
   async #connect() {
-    this.#url = await this.#ask((node) => this.#lookUp(node));
-    this.#channel = await Channel.open(this.#url, this.#options, (push) => this.#hear(push), () => this.#wake());
+    const named = this.#named;
+    [this.#channel, this.#named] = [null, ""];
+    if (named) this.#redirects++;
+    this.#url = named || (await this.#ask((node) => this.#lookUp(node)));
+    this.#nodes.learn(this.#url);
+    const hear = (push, channel) => this.#hear(push, channel);
+    this.#channel = await Channel.open(this.#url, this.#options, hear, () => this.#wake());
+  }
+
+  /**
+   * The node of this channel coordinates the group no longer. If it names the one that does, go there at once; else, or
+   * where nodes send each other the member, the look-up before the next channel finds it.
+   */
+  #moveOn(channel, named) {
+    if (channel !== this.#channel) return; // a late word of a node before
+    if (this.#redirects < REDIRECTS_MAX) this.#named = destination(this.#url, named) ?? "";
+    channel.abandon(new Disconnected(`${this.#url} has let go of the group`));
+    channel.close();
+    this.#wake();
   }
 
   /** The URL of the coordinator, as the node at `node` has it. */
@@ -111,36 +138,34 @@ export class GroupMember {
     const found = await get(node, path, this.#options);
     const [{ url, error_code, error_name }] = found.coordinators;
     if (error_code) throw new Problem({ error_name, detail: `${node} knows no coordinator`, retriable: true });
-    if (node.startsWith("https:") && !url.startsWith("https:")) throw new Error(`${node} names ${url}, without TLS`);
-    return url;
+    if (lowersScheme(node, url)) throw new Error(`${node} names ${url}, without TLS`);
+    const coordinator = destination(node, url);
+    if (!coordinator) throw new Disconnected(`${node} names ${url}, which is no URL of a node`);
+    return coordinator;
   }
 
   /** Ask one node after another until one has an answer. */
   async #ask(question) {
     let failure;
-    for (const node of [...this.#nodes]) {
+    for (const node of this.#nodes.order) {
       try {
         return await question(node);
       } catch (error) {
         failure = error;
-        if (error instanceof Disconnected) this.#askLast(node);
+        if (error instanceof Disconnected) this.#nodes.askLast(node);
         else if (!ASK_ANOTHER.includes(error.error_name)) throw error;
       }
     }
     throw failure;
   }
 
-  #askLast(node) {
-    if (!this.#nodes.includes(node)) return;
-    this.#nodes = [...this.#nodes.filter((other) => other !== node), node];
-  }
-
   /** The coordinator is about to stop. If another node has the group already there is nothing to wait for. */
   async #lookElsewhere() {
     const [leaving, channel] = [this.#url, this.#channel];
-    this.#askLast(leaving);
+    this.#nodes.askLast(leaving);
     try {
-      if ((await this.#ask((node) => this.#lookUp(node))) !== leaving) channel.close();
+      const named = await this.#ask((node) => this.#lookUp(node));
+      if (named !== leaving) this.#moveOn(channel, named);
     } catch (error) {
       console.error(`the coordinator stops, and the next one is not known yet: ${error.message}`);
     }
@@ -152,10 +177,11 @@ export class GroupMember {
     return sleep(most * (0.5 + Math.random() / 2), undefined, { signal: this.#stopping.signal });
   }
 
-  #hear(push) {
+  #hear(push, channel) {
+    if (channel !== this.#channel) return; // it is being closed
     if (push.event === "rebalance") this.#endingGeneration = Math.max(this.#endingGeneration, push.generation_id);
-    if (push.event === "unloaded") this.#channel.close(); // the look-up before the next channel finds the node
-    if (push.event === "drain" && this.#nodes.some((node) => node !== this.#url)) this.#lookElsewhere();
+    if (push.event === "unloaded") this.#moveOn(channel, push.url);
+    if (push.event === "drain" && this.#nodes.order.some((node) => node !== this.#url)) this.#lookElsewhere();
     if (push.event === "dropped") {
       // If another process has the same member id, each heartbeat of one has the other dropped.
       if (performance.now() < this.#askedUntil) return;
@@ -179,14 +205,18 @@ export class GroupMember {
     this.#woken = false;
   }
 
-  /** Call until there is an answer that says more than "wait". */
-  async #call(op, body) {
+  /** Call until there is an answer that says more than "wait". `onSending` is told when. */
+  async #call(op, body, onSending = () => {}) {
     for (let attempts = 2; ; attempts++) {
+      const channel = this.#channel;
+      if (!channel) throw new Disconnected("there is no channel");
       try {
-        const { status, body: answer } = await this.#channel.call(op, this.#options.groupId, body);
+        onSending(performance.now());
+        const { status, body: answer } = await channel.call(op, this.#options.groupId, body);
         if (status === 200) return answer;
         if (answer.member_id) body.member_id = this.memberId = answer.member_id;
       } catch (problem) {
+        if (problem.error_name === "NOT_COORDINATOR") this.#moveOn(channel, problem.url);
         if (!SAME_AGAIN.includes(problem.error_name)) throw problem;
         await this.#pause(attempts);
       }
@@ -225,9 +255,9 @@ export class GroupMember {
     await this.#giveUp("revoked");
     try {
       this.#joined ??= await this.#join();
-      const partitions = await this.#sync(this.#joined);
-      const sentAt = performance.now(); // not before the join, which may wait for longer than a session
+      const { partitions, sentAt } = await this.#sync(this.#joined);
       const { offsets } = await this.#call("fetch", { topics: this.#options.topics });
+      if (this.#leftMs(sentAt) <= 0) return; // others may have them already: the next sync tells
       this.#joined = null;
       this.#owned = partitions;
       this.#live(sentAt);
@@ -262,15 +292,21 @@ export class GroupMember {
     return joined;
   }
 
-  /** This member's partitions by topic. The leader sends the assignment of all. */
+  /**
+   * This member's partitions by topic, and when it asked for them. The leader sends the assignment of all. The session
+   * goes on from the answer, and how long that was on its way nobody knows: so it counts from the asking, and the service
+   * may hold the answer back for a part of it.
+   */
   async #sync({ generation_id, protocol_type, protocol_name, leader, members }) {
-    const { assignment } = await this.#call("sync", {
+    const asked = {
       ...{ generation_id, protocol_type, protocol_name, member_id: this.memberId },
       assignments: leader === this.memberId ? await this.#assign(members) : [],
-      max_wait_ms: PARK_MS,
-    });
+      max_wait_ms: Math.min(PARK_MS, Math.floor(this.#options.sessionTimeoutMs / 4)),
+    };
+    let sentAt;
+    const { assignment } = await this.#call("sync", asked, (now) => (sentAt = now));
     try {
-      return readAssignment(assignment);
+      return { partitions: readAssignment(assignment), sentAt };
     } catch (error) {
       throw new Error(`what the leader gave cannot be read: ${error.message}`);
     }
@@ -321,8 +357,11 @@ export class GroupMember {
   #live(sentAt) {
     clearTimeout(this.#expiry);
     this.#heartbeatAt = sentAt + this.#heartbeatIntervalMs; // at once where the answer was long on its way
-    const leftMs = this.#options.sessionTimeoutMs - (performance.now() - sentAt);
-    this.#expiry = setTimeout(() => this.#giveUp("lost"), leftMs);
+    this.#expiry = setTimeout(() => this.#giveUp("lost"), this.#leftMs(sentAt));
+  }
+
+  #leftMs(sentAt) {
+    return sentAt + this.#options.sessionTimeoutMs - performance.now();
   }
 
   /** Tell the program to let go; `how` is "revoked" or "lost". */
@@ -337,21 +376,12 @@ export class GroupMember {
     await this.#giveUp("revoked");
     try {
       const members = [{ member_id: this.memberId, reason: "stopped" }];
-      if (this.memberId) await this.#channel.call("leave", this.#options.groupId, { members });
+      if (this.memberId) await this.#call("leave", { members });
     } catch (error) {
       console.error(`the group will notice by itself: ${error.message}`);
     }
     this.#channel?.close();
   }
-}
-
-/** The URLs in a text with commas between, without a slash at their end. */
-function nodesIn(text) {
-  const urls = text.split(",").map((url) => url.trim().replace(/\/+$/, ""));
-  for (const url of urls) {
-    if (!/^https?:\/\/[^/?#@]+[^?#@]*$/.test(url)) throw new Error(`coordinator: "${url}" is not a URL like http://127.0.0.1:8000`);
-  }
-  return urls;
 }
 
 function topicsOf({ member_id, metadata }) {
