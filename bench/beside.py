@@ -10,11 +10,19 @@ from typing import NamedTuple
 
 from bench.cluster.metrics import MoveResult, StretchResult
 from bench.metrics import AssignorResult, CallbackResult, LoadResult, RebalanceResult, ScaleResult, ratio
-from bench.spark.metrics import MovesResult, SpeedResult
+from bench.spark.metrics import MovesResult, QueryResult, SpeedResult
 
 Compared = LoadResult | RebalanceResult
 Result = (
-    Compared | AssignorResult | CallbackResult | ScaleResult | SpeedResult | MovesResult | StretchResult | MoveResult
+    Compared
+    | AssignorResult
+    | CallbackResult
+    | ScaleResult
+    | QueryResult
+    | SpeedResult
+    | MovesResult
+    | StretchResult
+    | MoveResult
 )
 
 MIB = 1024 * 1024

@@ -22,7 +22,7 @@ MORE_THAN = 0.2
 HEADER = ("what", "CPU before", "CPU now", "times", "")
 FIGURES: Mapping[str, str] = {
     "load": "cpu_seconds_per_1000", "rebalance": "cpu_seconds", "assignor": "cpu_ms", "callback": "longest_ms",
-    "speed": "cpu_seconds_per_million", "move": "cpu_s", "scale": "load_cpu_s",
+    "speed": "cpu_seconds_per_million", "query": "cpu_seconds", "move": "cpu_s", "scale": "load_cpu_s",
 }  # fmt: skip
 """By the kind of a result; one of another kind is passed over."""
 PLACES = ("name", "what", "way", "members", "size", "partitions", "subscriptions", "change", "pyspark", "shards")

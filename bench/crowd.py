@@ -158,6 +158,14 @@ class Crowd:
 
     # --- between them ------------------------------------------------------------------------------------------------
 
+    async def bring_strangers(self, count: int) -> None:
+        """So many connect, join nothing, and send a heartbeat each, which only a floor answers: it knows no members."""
+        for _ in range(count):
+            member = Member(self, len(self.members))
+            self.members.append(member)
+            await member.reconnect()
+            await member.beat()
+
     async def rest(self) -> None:
         """Stop watching, and give each member whose call was cut off by that a fresh line. The group stays as it is.
 

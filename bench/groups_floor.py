@@ -2,9 +2,9 @@
 
 A frame is parsed by websockets and its text by pydantic, as the call that it is. Of a commit a row is written by SQLite
 in its own thread, and the answer goes out when the row is on disk; commits that come meanwhile are the next
-transaction, so one flush serves all that wait. A fetch is answered at once. No group, member, right, limit, event or
-metric: nothing is checked but the form. What the service pays above this is the product's. Run as a process of its own,
-on uvloop.
+transaction, so one flush serves all that wait. A fetch and a heartbeat are answered at once, and a ping by websockets
+itself. No group, member, session, right, limit, event or metric: nothing is checked but the form, and nothing is timed.
+What the service pays above this is the product's. Run as a process of its own, on uvloop.
 """
 
 import asyncio
@@ -21,10 +21,11 @@ from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
-from rallypoint.protocol.channel_messages import CHANNEL_CALLS, ChannelCall, CommitCall
+from rallypoint.protocol.channel_messages import CHANNEL_CALLS, ChannelCall, CommitCall, HeartbeatCall
 
 COMMITTED = b'{"id":0,"status":200,"body":{"offsets":{"bench":{"0":{"error_code":0,"error_name":"NONE"}}}}}'
 FETCHED = b'{"id":0,"status":200,"body":{"offsets":{"bench":{"0":{"offset":0,"leader_epoch":null,"metadata":""}}}}}'
+HEARD = b'{"id":0,"status":200,"body":{}}'
 STORE = "floor.db"
 """The file's name, in the directory in which the program works."""
 
@@ -91,12 +92,14 @@ class FloorChannel(asyncio.Protocol):
                 self._send()
             elif isinstance(event, Frame) and event.opcode is Opcode.TEXT:
                 self._take(CHANNEL_CALLS.validate_json(bytes(event.data)))
+            elif isinstance(event, Frame) and event.opcode is Opcode.PING:
+                self._send()
 
     def _take(self, call: ChannelCall) -> None:
         if isinstance(call, CommitCall):
             self._writer.append((call.group_id, call.body.model_dump_json().encode()), self)
         else:
-            self.answer(FETCHED)
+            self.answer(HEARD if isinstance(call, HeartbeatCall) else FETCHED)
 
     def answer(self, text: bytes) -> None:
         """Send a text."""

@@ -17,7 +17,7 @@ from bench.connection import Connection, Frames
 from bench.crowd import WrongAnswerError
 from bench.metrics import Cost, LoadResult, RebalanceResult, Repetition, per_1000, rebalance_result, total_cost
 from bench.plan import DEFAULT_DELAY_MS, Benchmark, Plan, serving
-from bench.process import Server
+from bench.process import Server, python, running
 from bench.program import Program, program
 from rallypoint.protocol.operations import PUT_TOPIC, path_of
 
@@ -97,6 +97,15 @@ async def _quiet(plan: Plan) -> Sequence[LoadResult]:
     return await _stay(plan, "channels-quiet", min(SPEAKERS, plan.held))
 
 
+async def _quiet_floor(plan: Plan) -> Sequence[LoadResult]:
+    """As many channels, as seldom used, at a server without groups: see `bench.groups_floor`."""
+    more = ("--speakers", str(min(SPEAKERS, plan.held)), "--strangers")
+    with TemporaryDirectory(dir=plan.directory, prefix="bench-") as place:
+        directory = Path(place)
+        async with running(python("bench.groups_floor"), directory) as server:
+            return [await measure_residents("channels-quiet-floor", plan, server, directory, _no_generations, *more)]
+
+
 async def _stay(plan: Plan, name: str, speakers: int) -> Sequence[LoadResult]:
     with TemporaryDirectory(dir=plan.directory, prefix="bench-") as place:
         directory = Path(place)
@@ -144,6 +153,10 @@ async def _generations(server: Server) -> dict[bytes, bytes]:
     return {name: value for name, _, value in lines if name.startswith(b"rallypoint_group_generation{")}
 
 
+async def _no_generations(_server: Server) -> None:
+    """There are no groups."""
+
+
 def _held_result(name: str, said: Mapping[str, Any], cost: Cost) -> LoadResult:
     errors = said["wrong"] + said["unanswered"] + said["lost"] + said["members"] - said["connected"]
     requests = said["heartbeats"] + said["pings"] + said["wrong"] + said["unanswered"]
@@ -171,5 +184,6 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "takeover": Benchmark("one of two real members is killed: until the other has its part", _takeover),
     "channels-held": Benchmark("10,000 members in groups of 100 that send a heartbeat every 3 s on channels", _held),
     "channels-quiet": Benchmark("the same at rest: 64 of them send heartbeats, the others pings", _quiet),
+    "channels-quiet-floor": Benchmark("such pings and heartbeats on bare WebSockets, without any rule", _quiet_floor),
 }
 """By name, in the order in which they run."""

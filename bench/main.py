@@ -29,7 +29,7 @@ from bench.metrics import AssignorResult, CallbackResult, ScaleResult, is_right
 from bench.plan import Benchmark, Plan
 from bench.process import ProcessError
 from bench.spark import scenarios as spark
-from bench.spark.metrics import MovesResult, SpeedResult, is_whole
+from bench.spark.metrics import MovesResult, QueryResult, SpeedResult, is_whole
 
 BENCHMARKS: Mapping[str, Benchmark] = {
     **scenarios.BENCHMARKS,
@@ -253,7 +253,7 @@ def _is_right(result: Result) -> bool:
         return is_whole(result)
     if isinstance(result, StretchResult | MoveResult):
         return is_sound(result)
-    return isinstance(result, SpeedResult | CallbackResult) or is_right(result)
+    return isinstance(result, QueryResult | SpeedResult | CallbackResult) or is_right(result)
 
 
 def _text_of(path: Path) -> str:
@@ -264,7 +264,7 @@ def _write_tables(path: Path, found: Surroundings, results: Sequence[Result]) ->
     """Each into its section, where there is something to write; the section is there, as was asked before."""
     document = _text_of(path)
     assignors = [result for result in results if isinstance(result, AssignorResult)]
-    moved = [result for result in results if isinstance(result, SpeedResult | MovesResult)]
+    moved = [result for result in results if isinstance(result, QueryResult | SpeedResult | MovesResult)]
     compared = beside.of_comparisons(results)
     clustered = [result for result in results if isinstance(result, StretchResult | MoveResult)]
     if assignors:

@@ -2,7 +2,8 @@
 
 `python -m bench.member_program '{"coordinator": "http://…", "group_id": "g", "topics": ["t"], …}'` takes the options of
 `MemberOptions`. Each line on standard output is one JSON object with `what` and `at_s`, the system's monotonic clock,
-which all processes of a machine share. Each line on standard input is a command:
+which all processes of a machine share. What is said of partitions has `late_s`, too: so much earlier it would have been
+said, had the machine had the time. Each line on standard input is a command:
 
 - `commit`: commit one record more of each partition of the last assignment that was announced, held still or not. Says
   `committed`, or `refused` with the error.
@@ -27,6 +28,8 @@ LISTS = ("coordinator", "topics", "assignors")
 """Options that are tuples, and lists in JSON."""
 SETTLING_S = 1.0
 """How long what ends may take to be gone: a transport closes its file in a later turn of the loop."""
+TICK_S = 0.05
+"""How often the event loop is looked at, whether it comes to its turn."""
 
 
 def say(what: str, **more: Any) -> None:
@@ -34,10 +37,35 @@ def say(what: str, **more: Any) -> None:
     print(json.dumps({"what": what, "at_s": time.monotonic(), **more}), flush=True)
 
 
+class Lateness:
+    """How late the event loop is now. Whatever is said may be as late: the process waits for a processor."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._due_s = self._loop.time() + TICK_S
+        self._timer = self._loop.call_at(self._due_s, self._tick)
+        self._last_s = 0.0
+
+    @property
+    def now_s(self) -> float:
+        """The lateness of the last turn, or of this one, whichever is more."""
+        return max(self._last_s, self._loop.time() - self._due_s)
+
+    def _tick(self) -> None:
+        self._last_s = self._loop.time() - self._due_s
+        self._due_s = self._loop.time() + TICK_S
+        self._timer = self._loop.call_at(self._due_s, self._tick)
+
+    def end(self) -> None:
+        """Look no more."""
+        self._timer.cancel()
+
+
 class Program:
     """The member, and the last assignment that it was told of."""
 
-    def __init__(self, options: MemberOptions) -> None:
+    def __init__(self, options: MemberOptions, lateness: Lateness) -> None:
+        self._lateness = lateness
         self._held: Assignment | None = None
         self._offset = 0
         self.member = GroupMember(
@@ -46,13 +74,19 @@ class Program:
 
     async def _on_assigned(self, held: Assignment) -> None:
         self._held = held
-        _say_of("assigned", held)
+        self._say_of("assigned", held)
 
     async def _on_revoked(self, held: Assignment) -> None:
-        _say_of("revoked", held)
+        self._say_of("revoked", held)
 
     async def _on_lost(self, held: Assignment) -> None:
-        _say_of("lost", held)
+        self._say_of("lost", held)
+
+    def _say_of(self, what: str, held: Assignment) -> None:
+        say(
+            what, generation_id=held.generation_id, member_id=held.member_id, late_s=self._lateness.now_s,
+            partitions=[partition for _, partition in sorted(held.partitions)],
+        )  # fmt: skip
 
     async def commit(self) -> None:
         """Commit under the last assignment."""
@@ -84,13 +118,6 @@ class Program:
                     say("refused", error=f"there is no command {other!r}")
 
 
-def _say_of(what: str, held: Assignment) -> None:
-    say(
-        what, generation_id=held.generation_id, member_id=held.member_id,
-        partitions=[partition for _, partition in sorted(held.partitions)],
-    )  # fmt: skip
-
-
 async def run(options: dict[str, Any]) -> None:
     """Be a member from the start of the program to its end."""
     given: dict[str, Any] = {
@@ -99,10 +126,12 @@ async def run(options: dict[str, Any]) -> None:
     commands = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
     before = _possessions()
-    program = Program(MemberOptions(**given))
+    lateness = Lateness()
+    program = Program(MemberOptions(**given), lateness)
     await program.member.start()
     say("started")
     await program.obey(commands)
+    lateness.end()
     say("ended", **await _left_behind(before))
 
 

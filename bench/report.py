@@ -14,7 +14,7 @@ from bench.cluster.metrics import MoveResult, StretchResult
 from bench.machine import Surroundings
 from bench.metrics import AssignorResult, CallbackResult, LoadResult, RebalanceResult, ScaleResult, ratio
 from bench.spark import tables
-from bench.spark.metrics import MovesResult, SpeedResult
+from bench.spark.metrics import MovesResult, QueryResult, SpeedResult
 
 MIB = 1024 * 1024
 GIVEN_UP_MS = 180_000
@@ -43,6 +43,8 @@ FLOORS = {
     "channel-commit": "channel-floor",
     "channel-floor-at-rest": "channel-floor-at-rest",
     "channels-at-rest": "channel-floor-at-rest",
+    "channels-quiet-floor": "channels-quiet-floor",
+    "channels-quiet": "channels-quiet-floor",
 }
 """The load as multiples of whose cost another is shown, where that is not `floor`."""
 
@@ -200,12 +202,15 @@ def beside_markdown(found: Surroundings, results: Sequence[Result]) -> str:
     )
 
 
-def spark_markdown(found: Surroundings, results: Sequence[SpeedResult | MovesResult]) -> str:
+def spark_markdown(found: Surroundings, results: Sequence[QueryResult | SpeedResult | MovesResult]) -> str:
     """The results of Spark's benchmarks, for a document, with machine and versions."""
     versions = ", ".join(f"{name} {found.versions[name]}" for name in ("python", "kafka", *spark_versions(found)))
+    queries = [result for result in results if isinstance(result, QueryResult)]
     speeds = [result for result in results if isinstance(result, SpeedResult)]
     moves = [result for result in results if isinstance(result, MovesResult)]
     parts = [f"{_place(found)}; {versions}; load average at the start {found.load_average[0]:.1f}."]
+    if queries:
+        parts.append(_markdown(tables.QUERY_HEADER, tables.query_rows(queries)))
     if speeds:
         parts.append(_markdown(tables.SPEED_HEADER, tables.speed_rows(speeds)))
     if moves:
@@ -287,6 +292,8 @@ def text(found: Surroundings, results: Sequence[Result], failures: Sequence[str]
         parts.append(table(SCALE_HEADER, scale_rows(scales)))
     if beside.was_compared(results):
         parts.append(beside_table(results))
+    if queries := [result for result in results if isinstance(result, QueryResult)]:
+        parts.append(table(tables.QUERY_HEADER, tables.query_rows(queries)))
     speeds = [result for result in results if isinstance(result, SpeedResult)]
     if speeds:
         parts.append(table(tables.SPEED_HEADER, tables.speed_rows(speeds)))
@@ -305,7 +312,7 @@ def text(found: Surroundings, results: Sequence[Result], failures: Sequence[str]
 KINDS = {
     LoadResult: "load", RebalanceResult: "rebalance", AssignorResult: "assignor", SpeedResult: "speed",
     MovesResult: "moves", CallbackResult: "callback", ScaleResult: "scale", StretchResult: "stretch",
-    MoveResult: "move",
+    MoveResult: "move", QueryResult: "query",
 }  # fmt: skip
 
 

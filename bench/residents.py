@@ -3,9 +3,10 @@
 `python -m bench.residents --port PORT --members 1000 --group-size 100` forms the groups, then sends a heartbeat of each
 member every `--interval-ms`, spread over it, and counts. With `--speakers` only so many do, and the others rest: they
 send a ping every quarter of their session, as the `member` library does. With `--line kafka` they are at a broker,
-where all have to send heartbeats. They do what a member does that lives by its connection: where it is lost they
-connect again at once the first time, then after a growing, random pause, and send a heartbeat as soon as they can. They
-never join again: whatever would make them do so is a wrong answer, and counted.
+where all have to send heartbeats. With `--strangers` they join no group: they are at a floor, which knows no members.
+They do what a member does that lives by its connection: where it is lost they connect again at once the first time,
+then after a growing, random pause, and send a heartbeat as soon as they can. They never join again: whatever would make
+them do so is a wrong answer, and counted.
 
 Each line on standard output is one JSON object with `what` and `at_s`, the system's monotonic clock: `settled` once
 every member of every group has had a good heartbeat, and `back` each time that all who had lost their connections have
@@ -104,6 +105,7 @@ class Residents:
         self._interval_s = given.interval_ms / 1000
         self._size = given.group_size
         self._member_count = given.members
+        self._are_strangers = given.strangers
         self._speakers_left = given.members if given.speakers is None else given.speakers
         self._crowds = [
             Crowd(given.host, given.port, f"{given.group_prefix}-{number}", LINES[given.line], SESSION_TIMEOUT_MS)
@@ -119,9 +121,12 @@ class Residents:
 
     async def _form_one(self, crowd: Crowd) -> None:
         async with self._gate:
-            await crowd.grow(self._size)
-            # Those that hung up here would have no longer than their grace to be back, beside all that join.
-            await crowd.rest()
+            if self._are_strangers:
+                await crowd.bring_strangers(self._size)
+            else:
+                await crowd.grow(self._size)
+                # Those that hung up here would have no longer than their grace to be back, beside all that join.
+                await crowd.rest()
             self._lives += [asyncio.create_task(self._live(crowd, one, self._may_speak())) for one in crowd.members]
 
     def _may_speak(self) -> bool:
@@ -332,6 +337,7 @@ def main() -> None:
     add_groups(parser, group_size=100)
     parser.add_argument("--speakers", type=int, help="members that send heartbeats (default: all of them)")
     parser.add_argument("--line", choices=LINES, default="channel", help="to what they speak, and how")
+    parser.add_argument("--strangers", action="store_true", help="join nothing: for a server without groups")
     begin(parser, run)
 
 

@@ -2,10 +2,10 @@
 
 `python -m bench.cluster.residents --nodes 127.0.0.1:8001,127.0.0.1:8002 --members 1000 --group-size 10 --shards 50`
 forms the groups, each at its coordinator, and sends a heartbeat of each member every `--interval-ms`, spread over it.
-Who loses the coordinator looks for it as `rallypoint.GroupMember` does: at once at each node, one after the other, last
-at those that did not answer, and after a round of refusals again after 100 ms, doubled up to 1 s, less up to half of it
-at random. Who is told to come later waits as long, and up to 2 s. Nobody joins again: whatever would make a member do
-so is a wrong answer, and counted.
+Who loses the coordinator looks for it as `rallypoint.GroupMember` does: not at all where it is told which node has the
+group now; else at once at each node, one after the other, last at those that did not answer, and after a round of
+refusals again after 100 ms, doubled up to 1 s, less up to half of it at random. Who is told to come later waits as
+long, and up to 2 s. Nobody joins again: whatever would make a member do so is a wrong answer, and counted.
 
 Each line on standard output is one JSON object with `what` and `at_s`, the system's monotonic clock. `settled`: every
 member has had a good heartbeat. Commands on standard input: `begin` counts from 0 from now on; `moved` says how many
@@ -76,12 +76,15 @@ class Tally:
 
 
 class WokenChannel(ChannelConnection):
-    """A channel that wakes its member when it is gone, and when the node has let go of the group."""
+    """A channel that wakes its member when it is gone, and when the node has let go of the group. `moved_to`: the node
+    that has the group now, if it was named.
+    """
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__(host, port)
         self.woken = asyncio.Event()
         self.is_lost = False
+        self.moved_to: Address | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The other side has gone, or we have."""
@@ -91,6 +94,8 @@ class WokenChannel(ChannelConnection):
     def _take_push(self, payload: bytes) -> None:
         super()._take_push(payload)
         if payload.startswith(_UNLOADED):
+            url = json.loads(payload).get("url")
+            self.moved_to = None if url is None else _address_of(url.removeprefix("http://"))
             self._lose()
 
     def _lose(self) -> None:
@@ -262,7 +267,8 @@ class Residents:
 
     async def _find_again(self, life: _Life, *, is_first: bool = False) -> None:
         """Until the member has had a good heartbeat, at whichever node."""
-        at = None if not is_first else life.crowd._address
+        line = life.member.line
+        at = line.moved_to if isinstance(line, WokenChannel) and not is_first else life.crowd._address
         while True:
             if at is None:
                 self.tally.looked_up += 1

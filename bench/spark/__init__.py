@@ -12,3 +12,16 @@ RALLYPOINT_UNIX = "rallypoint-unix"
 
 UNIX_SOCKETS = {"spark.python.unix.domain.socket.enabled": "true"}
 """How such a session is made."""
+
+READY = "bench-ready"
+PLAIN = "bench-plain"
+"""The formats of the floors, and the names of the ways that use them: see `floor_sources`."""
+
+READY_UNIX = "bench-ready-unix"
+"""The former in a session like that of `RALLYPOINT_UNIX`."""
+
+SPARK = "spark"
+"""The way by Spark's own Kafka source."""
+
+FORMATS = {RALLYPOINT_UNIX: RALLYPOINT, READY_UNIX: READY, SPARK: "kafka"}
+"""Of ways that are not named after theirs."""

@@ -1,11 +1,12 @@
 """One Spark driver as a process of its own, which runs queries on request and reports how long they took.
 
-`python -m bench.spark.driver '{"jars": [...], "conf": {...}}'`. Each line on standard input is a command as JSON, with
-`do` and what it needs; each line on standard output is an answer as JSON with `what` and `at_s`, the system's monotonic
-clock, which all processes of a machine share. The end of standard input ends the driver.
+`python -m bench.spark.driver '{"cores": 2, "jars": [...], "conf": {...}}'`. Each line on standard input is a command as
+JSON, with `do` and what it needs; each line on standard output is an answer as JSON with `what` and `at_s`, the
+system's monotonic clock, which all processes of a machine share. The end of standard input ends the driver.
 
 - `read`: run a query to its end with a sink that throws all rows away, all columns of them. Says `read` with the
-  milliseconds of each batch that had records, how many they were, and what the query took beside all its triggers.
+  milliseconds of each batch that had records, how many they were, what it took from `register` to the end, and what
+  the query took beside all its triggers.
 - `load`: the same into PostgreSQL, in one of the `WAYS` of `bench.spark.loads`.
 - `start`, `stop`: a query that goes on, whose every batch leaves a file that says which records it wrote.
 
@@ -24,7 +25,7 @@ from typing import Any
 from pyspark import __version__ as pyspark_version
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.spark import RALLYPOINT
+from bench.spark import PLAIN, RALLYPOINT, READY
 
 PATIENCE_S = 240.0
 
@@ -32,8 +33,8 @@ PATIENCE_S = 240.0
 class Driver:
     """A session, and the query that goes on."""
 
-    def __init__(self, say: Callable[..., None], jars: list[str], conf: Mapping[str, str]) -> None:
-        builder = SparkSession.builder.master("local[2]").appName("rallypoint-bench")
+    def __init__(self, say: Callable[..., None], cores: int, jars: list[str], conf: Mapping[str, str]) -> None:
+        builder = SparkSession.builder.master(f"local[{cores}]").appName("rallypoint-bench")
         if jars:
             builder = builder.config("spark.jars", ",".join(jars))
         for name, value in conf.items():
@@ -52,33 +53,40 @@ class Driver:
 
     def read(self, format: str, options: Mapping[str, str], checkpoint: str) -> None:  # noqa: A002 - Spark's word
         """All there is, then end."""
-        self._run("read", self._frame(format, options).writeStream.format("noop"), checkpoint)
+        began = time.monotonic()
+        self._run("read", self._frame(format, options).writeStream.format("noop"), checkpoint, began)
 
     def load(self, format: str, options: Mapping[str, str], checkpoint: str, way: str, into: str) -> None:  # noqa: A002
         """All there is, into PostgreSQL."""
+        began = time.monotonic()
         from bench.spark.loads import WAYS  # noqa: PLC0415 - see the module's docstring
 
         stream = self._frame(format, options)
-        self._run("loaded", stream.writeStream.foreachBatch(WAYS[way](into, stream.columns)), checkpoint)
+        self._run("loaded", stream.writeStream.foreachBatch(WAYS[way](into, stream.columns)), checkpoint, began)
 
     def _frame(self, format: str, options: Mapping[str, str]) -> DataFrame:  # noqa: A002
         if format == RALLYPOINT:
             self.register()
+        elif format in {READY, PLAIN}:
+            from bench.spark.floor_sources import SOURCES  # noqa: PLC0415 - see the module's docstring
+
+            self._spark.dataSource.register(SOURCES[format])
         stream: DataFrame = self._spark.readStream.format(format).options(**options).load()
         return stream
 
-    def _run(self, what: str, writer: Any, checkpoint: str) -> None:
+    def _run(self, what: str, writer: Any, checkpoint: str, asked: float) -> None:
         began = time.monotonic()
         query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
         ended = query.awaitTermination(PATIENCE_S)
-        seconds = time.monotonic() - began
+        ended_at = time.monotonic()
         triggers = query.recentProgress
         batches = [each for each in triggers if each["numInputRows"]]
         if not ended:
             query.stop()
         self._say(
             what, ended=ended,
-            beside_ms=seconds * 1000 - sum(each["durationMs"]["triggerExecution"] for each in triggers),
+            query_ms=(ended_at - asked) * 1000,
+            beside_ms=(ended_at - began) * 1000 - sum(each["durationMs"]["triggerExecution"] for each in triggers),
             records=sum(each["numInputRows"] for each in batches),
             batches_ms=[each["durationMs"]["triggerExecution"] for each in batches],
         )  # fmt: skip
@@ -146,7 +154,7 @@ def run(arguments: Mapping[str, Any]) -> None:
     def say(what: str, **more: Any) -> None:
         print(json.dumps({"what": what, "at_s": time.monotonic(), **more}), file=answers, flush=True)
 
-    driver = Driver(say, arguments["jars"], arguments["conf"])
+    driver = Driver(say, arguments["cores"], arguments["jars"], arguments["conf"])
     commands: dict[str, Callable[..., None]] = {
         "read": driver.read, "load": driver.load, "start": driver.start, "stop": driver.stop,
     }  # fmt: skip

@@ -21,6 +21,8 @@ from tests.real.spark_kafka import SparkPair
 START_TIMEOUT_S = 120.0
 COMMAND_TIMEOUT_S = 240.0
 GONE_TIMEOUT_S = 20.0
+CORES = 2
+"""How many tasks a driver runs at a time."""
 
 
 class Driver:
@@ -135,7 +137,11 @@ async def driver(
     python = Path(sys.executable) if pair is None else pair.python
     surroundings = environment(os.environ) if pair is None else pair.environment(os.environ)
     surroundings |= {"PYSPARK_PYTHON": str(python), "JAVA_HOME": str(java_home)}
-    arguments = {"jars": [] if pair is None else [str(path) for path in pair.jars], "conf": _conf() | dict(conf or {})}
+    arguments = {
+        "cores": CORES,
+        "jars": [] if pair is None else [str(path) for path in pair.jars],
+        "conf": _conf() | dict(conf or {}),
+    }
     command = (str(python), "-P", "-m", "bench.spark.driver", json.dumps(arguments))
     with (directory / f"{name}.log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(

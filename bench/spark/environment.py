@@ -17,8 +17,8 @@ from confluent_kafka import Producer
 from bench.kafka import JAVA_OPTIONS, MissingPartError, find_jars
 from bench.plan import Plan, serving
 from bench.process import ProcessError, Server
-from bench.spark import RALLYPOINT
-from bench.spark.drivers import Driver, driver
+from bench.spark import FORMATS, PLAIN, RALLYPOINT, READY
+from bench.spark.drivers import CORES, Driver, driver
 from tests.real.kafka import create_topic, running_broker
 from tests.real.maven import FetchError
 from tests.real.spark_kafka import SparkPair, fetch_pair
@@ -50,14 +50,29 @@ class Environment:
         coordinator = f"http://{self.server.host}:{self.server.port}"
         return base if group is None else {**base, "coordinator": coordinator, "group": group, "source": "kafka"}
 
-    def query(self, group: str | None, of_batch: int) -> dict[str, Any]:
-        """Format, options and a fresh checkpoint, for batches of at most so many offsets."""
+    def query(self, group: str, of_batch: int) -> dict[str, Any]:
+        """Format, options and a fresh checkpoint of a query by our source, for batches of at most so many offsets."""
+        options = self.options(group, maxOffsetsPerTrigger=str(of_batch))
+        return {"format": RALLYPOINT, "options": options, "checkpoint": self._checkpoint()}
+
+    def query_of(self, way: str, records: int, of_batch: int | None) -> dict[str, Any]:
+        """The same for one way to read the topic, which has so many records; all at once if no batch is limited. Ours
+        has a group that nobody had before.
+        """
+        limit = {} if of_batch is None else {"maxOffsetsPerTrigger": str(of_batch)}
+        checkpoint = self._checkpoint()
+        name = FORMATS.get(way, way)
+        if name == RALLYPOINT:
+            options = self.options(Path(checkpoint).name, **limit)
+        elif name in {READY, PLAIN}:
+            options = self.options(None, records=str(records), partitions=str(PARTITIONS), tasks=str(CORES), **limit)
+        else:
+            options = self.options(None, **limit)
+        return {"format": name, "options": options, "checkpoint": checkpoint}
+
+    def _checkpoint(self) -> str:
         self._checkpoints += 1
-        return {
-            "format": "kafka" if group is None else RALLYPOINT,
-            "options": self.options(group, maxOffsetsPerTrigger=str(of_batch)),
-            "checkpoint": str(self.directory / f"checkpoint-{self._checkpoints}"),
-        }
+        return str(self.directory / f"checkpoint-{self._checkpoints}")
 
     async def produce(self, records: int) -> None:
         """Fill the topic, every partition alike."""

@@ -57,6 +57,57 @@ def speed_result(
 
 
 @dataclass(frozen=True, slots=True)
+class QueryResult:
+    """Whole queries of one way to read, medians of the rounds.
+
+    query_ms: from `register` and `load` until all is read.
+    cpu_seconds: of the driver, its JVM and all its Pythons meanwhile.
+    batch_ms: of all batches, as Spark gives them (`triggerExecution`).
+    beside_ms: from `start()` to the end, less all triggers.
+    """
+
+    name: str
+    way: str
+    pyspark: str
+    rounds: int
+    records: int
+    batches: int
+    query_ms: float
+    query_min_ms: float
+    query_max_ms: float
+    cpu_seconds: float
+    cpu_seconds_min: float
+    cpu_seconds_max: float
+    batch_ms: float
+    beside_ms: float
+    others_cores: float
+
+
+def query_result(
+    name: str, way: str, pyspark: str, *, records: int, query_ms: Sequence[float], cpu_seconds: Sequence[float],
+    batches_ms: Sequence[float], beside_ms: Sequence[float], others_cores: float,
+) -> QueryResult:  # fmt: skip
+    """The metrics of at least one query and one batch; `records` are those of one query."""
+    return QueryResult(
+        name=name,
+        way=way,
+        pyspark=pyspark,
+        rounds=len(query_ms),
+        records=records,
+        batches=len(batches_ms),
+        query_ms=percentile(query_ms, 50),
+        query_min_ms=min(query_ms),
+        query_max_ms=max(query_ms),
+        cpu_seconds=percentile(cpu_seconds, 50),
+        cpu_seconds_min=min(cpu_seconds),
+        cpu_seconds_max=max(cpu_seconds),
+        batch_ms=percentile(batches_ms, 50),
+        beside_ms=percentile(beside_ms, 50),
+        others_cores=others_cores,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """What one driver wrote at once. `number` counts its batches from 1; times are the system's monotonic clock."""
 

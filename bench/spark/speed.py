@@ -1,15 +1,13 @@
-"""How fast queries read: ours beside Spark's own source, and into PostgreSQL exactly once beside plainly.
+"""How fast queries read, ours beside Spark's own source and two floors, and write to PostgreSQL exactly once.
 
-Both read the same records of the same broker, one after the other in turns, each on a driver of its own that is warm
-and on one engine: the PySpark that Spark's own connector was released with, which is the oldest that ours runs on.
-
-A query's last batch ends where the topic ends, where Spark's own source waits for records that do not come; batches are
-small enough that the median is none of those.
+All that read have the same records of the same broker, in turns, each on a driver of its own and on one engine: the
+PySpark that Spark's own connector was released with, which is the oldest that ours runs on. The floors
+(`floor_sources`) share nothing with this project: what they cost, a source in Python cannot save.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,24 +15,26 @@ from bench.crowd import WrongAnswerError
 from bench.kafka import MissingPartError
 from bench.plan import Plan
 from bench.process import ProcessError
-from bench.spark import RALLYPOINT, RALLYPOINT_UNIX, UNIX_SOCKETS
+from bench.spark import PLAIN, RALLYPOINT, RALLYPOINT_UNIX, READY, READY_UNIX, SPARK, UNIX_SOCKETS
 from bench.spark.drivers import Driver, DriverCost, DriverMeter
-from bench.spark.environment import running_environment, spark_pair
+from bench.spark.environment import Environment, running_environment, spark_pair
 from bench.spark.loads import WAYS, count_rows, make_table
-from bench.spark.metrics import SpeedResult, speed_result
+from bench.spark.metrics import QueryResult, SpeedResult, query_result, speed_result
 from examples.exactly_once.private_server import REMEDY, find_programs, running_postgresql
 
-SPARK = "spark"
-RECORDS = 2_000_000
-THROUGHPUT_BATCHES = 8
-SMALL_RECORDS = 1_200
-SMALL_BATCHES = 25
+WAYS_TO_READ: Mapping[str, Mapping[str, str]] = {
+    RALLYPOINT: {}, RALLYPOINT_UNIX: UNIX_SOCKETS, READY: {}, READY_UNIX: UNIX_SOCKETS, PLAIN: {}, SPARK: {},
+}  # fmt: skip
+"""What is beside each other, in the order of a round, and what its session is made with."""
+BACKLOG_RECORDS = 1_000_000
+SMALL_RECORDS = 1_000
+SMALL_BATCHES = 40
 LOAD_RECORDS = 240_000
 LOAD_BATCHES = 8
 SHORT = 20
 """A short plan reads so many times fewer records in a batch."""
 
-ROUNDS_MAX = 2
+ROUNDS_MAX = 3
 WARM = 2
 """Rounds before any counts: in the first, Spark compiles the query, and the JVM the loops."""
 
@@ -43,8 +43,10 @@ WARM = 2
 class Measured:
     """Of one way, over all rounds that count."""
 
+    pyspark: str = ""
     batches_ms: list[float] = field(default_factory=list)
     beside_ms: list[float] = field(default_factory=list)
+    query_ms: list[float] = field(default_factory=list)
     records: int = 0
     costs: list[DriverCost] = field(default_factory=list)
 
@@ -52,6 +54,7 @@ class Measured:
         """A round more."""
         self.batches_ms += said["batches_ms"]
         self.beside_ms.append(said["beside_ms"])
+        self.query_ms.append(said["query_ms"])
         self.records += said["records"]
         self.costs.append(cost)
 
@@ -59,42 +62,70 @@ class Measured:
         """The metrics."""
         return speed_result(
             name, way, pyspark, self.batches_ms, beside_ms=self.beside_ms, records=self.records,
-            cpu_seconds=sum(cost.cpu_seconds for cost in self.costs),
-            others_cores=sum(cost.others_cpu_seconds for cost in self.costs) / sum(cost.seconds for cost in self.costs),
+            cpu_seconds=sum(cost.cpu_seconds for cost in self.costs), others_cores=self._others_cores(),
         )  # fmt: skip
 
+    def queries(self, name: str, way: str, records: int) -> QueryResult:
+        """The metrics of whole queries, each of so many records."""
+        return query_result(
+            name, way, self.pyspark, records=records, query_ms=self.query_ms,
+            cpu_seconds=[cost.cpu_seconds for cost in self.costs], batches_ms=self.batches_ms,
+            beside_ms=self.beside_ms, others_cores=self._others_cores(),
+        )  # fmt: skip
 
-async def measure_throughput(plan: Plan) -> Sequence[SpeedResult]:
-    """All columns of 2,000,000 records of 200 bytes in 12 partitions, thrown away."""
-    records = RECORDS // (1 if plan.rounds > 1 else SHORT)
-    return await _beside("spark-throughput", plan, records, records // THROUGHPUT_BATCHES)
+    def _others_cores(self) -> float:
+        return sum(cost.others_cpu_seconds for cost in self.costs) / sum(cost.seconds for cost in self.costs)
 
 
-async def measure_small_batches(plan: Plan) -> Sequence[SpeedResult]:
-    """100 records of each partition a batch."""
-    batches = SMALL_BATCHES if plan.rounds > 1 else 4
-    return await _beside("spark-small-batches", plan, SMALL_RECORDS * batches, SMALL_RECORDS)
+async def measure_backlog(plan: Plan) -> Sequence[QueryResult]:
+    """All columns of 1,000,000 records of 200 bytes in 12 partitions, in one batch, thrown away."""
+    return await _beside("spark-backlog", plan, BACKLOG_RECORDS // (1 if plan.rounds > 1 else SHORT), None)
 
 
-async def _beside(name: str, plan: Plan, records: int, of_batch: int) -> Sequence[SpeedResult]:
+async def measure_small_batches(plan: Plan) -> Sequence[QueryResult]:
+    """Batches of 1,000 records of all partitions."""
+    return await _beside(
+        "spark-small-batches", plan, SMALL_RECORDS * (SMALL_BATCHES if plan.rounds > 1 else 4), SMALL_RECORDS
+    )
+
+
+async def measure_first_query(plan: Plan) -> Sequence[QueryResult]:
+    """The first query of a session that has just begun, with `register` and `load`: 1,000 records in one batch."""
+    name = "spark-first-query"
     async with running_environment(plan) as found:
         pair = await spark_pair(found.java_home)
+        await found.produce(SMALL_RECORDS)
+        measured = {way: Measured() for way in WAYS_TO_READ}
+        for number in range(rounds_of(plan)):
+            for way, conf in WAYS_TO_READ.items():
+                async with found.drivers(pair, f"{way}-{number}", conf=conf) as (driver,):
+                    await _read(name, driver, way, measured[way], found, SMALL_RECORDS, None)
+                    measured[way].pyspark = driver.pyspark
+        return [each.queries(name, way, SMALL_RECORDS) for way, each in measured.items()]
+
+
+async def _beside(name: str, plan: Plan, records: int, of_batch: int | None) -> Sequence[QueryResult]:
+    async with running_environment(plan) as found, AsyncExitStack() as stack:
+        pair = await spark_pair(found.java_home)
         await found.produce(records)
-        async with (
-            found.drivers(pair, RALLYPOINT) as (ours,),
-            found.drivers(pair, RALLYPOINT_UNIX, conf=UNIX_SOCKETS) as (over_unix,),
-            found.drivers(pair, SPARK) as (theirs,),
-        ):
-            drivers = {RALLYPOINT: ours, RALLYPOINT_UNIX: over_unix, SPARK: theirs}
-            measured = {way: Measured() for way in drivers}
-            for number in range(WARM + rounds_of(plan)):
-                for way, driver in drivers.items():
-                    query = found.query(None if way == SPARK else f"{name}-{way}-{number}", of_batch)
-                    said, cost = await _run(driver, "read", "read", **query)
-                    _check(name, way, said, records)
-                    if number >= WARM:
-                        measured[way].add(said, cost)
-            return [measured[way].result(name, way, driver.pyspark) for way, driver in drivers.items()]
+        drivers: dict[str, Driver] = {}
+        for way, conf in WAYS_TO_READ.items():
+            (drivers[way],) = await stack.enter_async_context(found.drivers(pair, way, conf=conf))
+        measured = {way: Measured(drivers[way].pyspark) for way in drivers}
+        for number in range(WARM + rounds_of(plan)):
+            for way, driver in drivers.items():
+                into = measured[way] if number >= WARM else Measured()
+                await _read(name, driver, way, into, found, records, of_batch)
+        return [each.queries(name, way, records) for way, each in measured.items()]
+
+
+async def _read(
+    name: str, driver: Driver, way: str, measured: Measured, found: Environment, records: int, of_batch: int | None
+) -> None:
+    """One query to its end."""
+    said, cost = await _run(driver, "read", "read", **found.query_of(way, records, of_batch))
+    _check(name, way, said, records)
+    measured.add(said, cost)
 
 
 async def measure_exactly_once(plan: Plan) -> Sequence[SpeedResult]:

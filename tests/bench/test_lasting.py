@@ -24,7 +24,7 @@ async def held(plan: Plan, name: str = "channels-held") -> LoadResult:
     return result
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_members_that_are_held_are_all_heard(tmp_path: Path) -> None:
     found = await held(replace(SMALL, directory=tmp_path))
     assert is_right(found), found
@@ -41,6 +41,18 @@ async def test_members_at_rest_are_there_and_some_of_them_speak(
     assert is_right(found), found
     assert (found.name, found.connections, found.members) == ("channels-quiet", 5, 5)
     assert 2 <= found.requests <= 7, "a heartbeat or two of each of two, and a ping of the others in 11 s"
+
+
+@pytest.mark.slow
+async def test_the_floor_of_members_at_rest_answers_their_pings_and_heartbeats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lasting, "SPEAKERS", 2)
+    monkeypatch.setattr(lasting, "HELD_SECONDS", 12)
+    found = await held(replace(SMALL, directory=tmp_path), "channels-quiet-floor")
+    assert is_right(found), found
+    assert (found.name, found.connections, found.members) == ("channels-quiet-floor", 5, 5)
+    assert 9 <= found.requests <= 16, "four or five heartbeats of each of two, and a ping or two of the three others"
 
 
 @pytest.mark.slow

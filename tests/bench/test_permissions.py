@@ -10,6 +10,7 @@ from bench.permissions import BENCHMARKS, RULES, TURNS, policy_text
 from bench.plan import Plan
 from rallypoint.coordinator.access.policy import GROUP, JOIN
 from rallypoint.coordinator.access.policy_file import read_access
+from tests.sizes import in_long
 
 SMALL = Plan(seconds=TURNS * 0.01, sizes=(4,), at_rest=4, rounds=1, directory=Path("."))
 
@@ -25,7 +26,7 @@ def test_the_policy_has_as_many_rules_and_the_last_decides() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize("name", [in_long(name) if name == "permissions" else name for name in BENCHMARKS])
 async def test_each_of_the_three_is_measured_and_answers_right(name: str, tmp_path: Path) -> None:
     found = await BENCHMARKS[name].run(replace(SMALL, directory=tmp_path))
     results = [result for result in found if isinstance(result, LoadResult)]

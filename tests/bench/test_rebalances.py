@@ -16,6 +16,7 @@ from bench.metrics import RebalanceResult
 from bench.plan import Plan, service
 from bench.rebalances import BENCHMARKS
 from rallypoint.protocol.operations import START_REBALANCE
+from tests.sizes import in_long
 
 # They start services, and restart them.
 pytestmark = pytest.mark.slow
@@ -29,7 +30,7 @@ async def measured(name: str, plan: Plan) -> RebalanceResult:
     return result
 
 
-@pytest.mark.parametrize("kind", ["", "channel-"])
+@pytest.mark.parametrize("kind", [in_long(""), "channel-"])
 async def test_one_generation_for_each_that_joins(kind: str, tmp_path: Path) -> None:
     found = await measured(f"{kind}one-joins", replace(TWO_ROUNDS, directory=tmp_path))
     assert (found.members, found.rounds, found.generations_max) == (5, 2, 1)

@@ -11,15 +11,17 @@ from bench.spark.metrics import (
     Account,
     Batch,
     Commit,
+    QueryResult,
     account,
     is_whole,
     moves_result,
+    query_result,
     slowest_takeover,
     slowest_taking,
     speed_result,
 )
 from bench.spark.moves import batch_of
-from bench.spark.tables import SPEED_HEADER, moves_rows, speed_rows
+from bench.spark.tables import QUERY_HEADER, SPEED_HEADER, moves_rows, query_rows, speed_rows
 
 
 def batch(
@@ -103,11 +105,11 @@ def test_what_a_driver_wrote_down_is_read() -> None:
 
 def test_speed_is_that_of_the_median_batch_and_is_shown_beside_its_base() -> None:
     ours = speed_result(
-        "spark-throughput", "rallypoint", "4.3.0", [100, 200, 900], beside_ms=[10, 70, 20], records=3_000,
+        "spark-exactly-once", "exactly-once", "4.3.0", [100, 200, 900], beside_ms=[10, 70, 20], records=3_000,
         cpu_seconds=0.9, others_cores=0.5,
     )  # fmt: skip
     base = speed_result(
-        "spark-throughput", "spark", "4.0.0", [400, 400, 400], beside_ms=[5], records=3_000, cpu_seconds=0.6,
+        "spark-exactly-once", "plain-driver", "4.0.0", [400, 400, 400], beside_ms=[5], records=3_000, cpu_seconds=0.6,
         others_cores=0.5,
     )  # fmt: skip
     assert (ours.median_ms, ours.records_of_batch, ours.records_per_second) == (200, 1_000, 5_000)
@@ -115,11 +117,38 @@ def test_speed_is_that_of_the_median_batch_and_is_shown_beside_its_base() -> Non
     assert ours.beside_ms == 20
     place = {name: number for number, name in enumerate(SPEED_HEADER)}
     dearest, cheapest = speed_rows([base, ours])
-    assert (dearest[place["way"]], cheapest[place["way"]]) == ("rallypoint", "spark")
+    assert (dearest[place["way"]], cheapest[place["way"]]) == ("exactly-once", "plain-driver")
     assert [dearest[place[name]] for name in ("CPU x", "time x", "start and end ms")] == ["1.50", "0.50", "20"]
     assert [cheapest[place[name]] for name in ("CPU x", "time x", "start and end ms")] == ["1.00", "1.00", "5"]
     (alone,) = speed_rows([ours])
     assert (alone[place["CPU x"]], alone[place["time x"]]) == ("-", "-")
+
+
+def query(way: str, query_ms: list[float], cpu_seconds: list[float], batches_ms: list[float]) -> QueryResult:
+    return query_result(
+        "spark-small-batches", way, "4.2.0", records=4_000, query_ms=query_ms, cpu_seconds=cpu_seconds,
+        batches_ms=batches_ms, beside_ms=[90, 10, 20], others_cores=0.25,
+    )  # fmt: skip
+
+
+def test_queries_are_medians_and_are_shown_beside_their_base_with_the_aims_of_our_source() -> None:
+    ours = query("rallypoint", [3_000, 9_000, 2_000], [3.0, 2.0, 8.0], [100, 300, 900, 200])
+    floor = query("bench-ready", [2_000], [1.5], [100])
+    base = query("spark", [1_500, 1_000, 900], [2.0, 1.0, 2.5], [125, 125, 125])
+    assert (ours.rounds, ours.batches, ours.beside_ms) == (3, 4, 20)
+    assert (ours.query_ms, ours.query_min_ms, ours.query_max_ms) == (3_000, 2_000, 9_000)
+    assert (ours.cpu_seconds, ours.cpu_seconds_min, ours.cpu_seconds_max) == (3.0, 2.0, 8.0)
+    place = {name: QUERY_HEADER.index(name) for name in ("way", "CPU x", "query x", "batch x")}
+    rows = query_rows([ours, floor, base])
+    assert [[row[index] for index in place.values()] for row in rows] == [
+        ["rallypoint", "1.50", "3.00", "1.60"],
+        ["bench-ready", "0.75", "2.00", "0.80"],
+        ["spark", "1.00", "1.00", "1.00"],
+    ]
+    aims = [index for index, name in enumerate(QUERY_HEADER) if name == "aim"]
+    assert [[row[index] for index in aims] for row in rows] == [["1.2", "-", "1.1"], ["-"] * 3, ["-"] * 3]
+    (alone,) = query_rows([floor])
+    assert [alone[index] for index in place.values()] == ["bench-ready", "-", "-", "-"]
 
 
 def test_moves_are_shown_with_what_became_of_the_records() -> None:

@@ -9,7 +9,6 @@ import pytest
 from bench.main import main
 from bench.spark import moves
 from tests.real.kafka import require_jars
-from tests.sizes import by_size
 
 pytest.importorskip("pyspark", reason="missing pyspark: pip install 'rallypoint[spark]'")
 
@@ -17,7 +16,7 @@ pytest.importorskip("pyspark", reason="missing pyspark: pip install 'rallypoint[
 @pytest.mark.spark
 @pytest.mark.drivers
 @pytest.mark.kafka
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("java_home")  # no figure of this run counts, and Java may compile in a hurry
 def test_no_record_is_missing_after_hand_overs_and_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,8 +24,7 @@ def test_no_record_is_missing_after_hand_overs_and_kills(tmp_path: Path, monkeyp
     # Nearly all the time a batch is in its sink then: there a kill finds it, and it costs nothing. Nobody measures.
     for name, seconds in {"HOLD_S": 1.0, "PRODUCING_INTERVAL_S": 0.5, "LOOK_INTERVAL_S": 0.1}.items():
         monkeypatch.setattr(moves, name, seconds)
-    # Of two, the first dies alone, the second with all its processes.
-    rounds = by_size(0, 1, 2)
+    rounds = 2  # the first dies alone, the second with all its processes
     output = tmp_path / "moves.json"
     chosen = ("--only", "spark-moves", "--rounds", str(rounds))
     assert main([*chosen, "--data", str(tmp_path), "--output", str(output)]) == 0
