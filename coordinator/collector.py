@@ -45,6 +45,7 @@ class Collector:
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._ended_at_whole = 0
+        self._count_before = 0
         self._looking: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "Collector":
@@ -77,10 +78,12 @@ class Collector:
         if ended >= ENDED_MAX and isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop):  # uvloop's is none
             self.look_at_all()
             return
-        # Their number, and not the collector's count: that is what was made less what went, of whatever age.
-        if len(gc.get_objects(generation=0)) <= YOUNG_MAX:
+        # The collector's count is what was made less what went, of whatever age: so many are new at least. Where that
+        # is little, all of them are put into a list, to be counted.
+        if gc.get_count()[0] - self._count_before <= YOUNG_MAX and len(gc.get_objects(generation=0)) <= YOUNG_MAX:
             gc.collect(0)
         gc.freeze()
+        self._count_before = gc.get_count()[0]
 
     def look_at_all(self) -> None:
         """Free all cycles that nobody can reach, and set what lives aside."""
@@ -88,6 +91,7 @@ class Collector:
         gc.unfreeze()
         gc.collect()
         gc.freeze()
+        self._count_before = gc.get_count()[0]
 
 
 def forget_frames(error: BaseException) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Literal, Self
 
 from rallypoint.coordinator.core.effects import (
     Event,
+    GroupChanged,
     GroupFrozen,
     GroupRemoved,
     GroupThawed,
@@ -167,7 +168,7 @@ class EventLog:
 
     def event(self, event: Event) -> None:
         """Something happened to a group, and is durable. Commits and changes of state are too many to tell."""
-        if isinstance(event, OffsetsCommitted):
+        if isinstance(event, OffsetsCommitted | GroupChanged):
             return
         if isinstance(event, RebalanceBegan):
             _tell(
@@ -209,9 +210,6 @@ class EventLog:
             _tell(event, "%s %s, of %s", offsets, _REMOVED[event.cause], topics)
 
     def appended(self, append_metrics: AppendMetrics) -> None:
-        """Not logged: metrics have it."""
-
-    def parked(self, delta: int) -> None:
         """Not logged: metrics have it."""
 
 

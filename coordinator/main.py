@@ -50,7 +50,7 @@ from rallypoint.coordinator.runtime.cluster.member_node import MemberNode
 from rallypoint.coordinator.runtime.cluster.sole_node import SoleNode
 from rallypoint.coordinator.runtime.contract import NodeAddress, Observer
 from rallypoint.coordinator.runtime.event_loop.clock import SystemClock
-from rallypoint.coordinator.runtime.event_loop.faults import each
+from rallypoint.coordinator.runtime.event_loop.faults import each, survives
 from rallypoint.coordinator.runtime.events.feed import EventFeed
 from rallypoint.coordinator.runtime.service import Service
 from rallypoint.coordinator.settings import Settings, SettingsError
@@ -102,15 +102,12 @@ class Observers:
 
     def event(self, event: Event) -> None:
         """Something happened to a group."""
-        each(self.members, lambda member: member.event(event))
+        for member in self.members:
+            survives(member.event, event)
 
     def appended(self, append_metrics: AppendMetrics) -> None:
         """The store wrote something."""
         each(self.members, lambda member: member.appended(append_metrics))
-
-    def parked(self, delta: int) -> None:
-        """So many more calls wait."""
-        each(self.members, lambda member: member.parked(delta))
 
 
 def run(settings: Settings, version: str, given: Mapping[str, int] | None = None) -> None:
@@ -217,10 +214,7 @@ async def serve(
             announce(local_url)
             tell_what_is_served(settings, address, access.control)
             await stop.wait()
-        await hand_over_everything(node, settings.drain_timeout_ms // 2)
-        await api.channels.warn_of_drain()
-        await drain(service, settings.drain_timeout_ms)
-        await say_goodbye(api)
+        await stop_serving(node, service, store, api, settings.drain_timeout_ms)
         feed.close()
     log.info("stopped")
 
@@ -273,29 +267,69 @@ async def started(service: Service, stop: asyncio.Event) -> bool:
     return True
 
 
-async def hand_over_everything(node: SoleNode | MemberNode, timeout_ms: int) -> None:
-    """Let other nodes take over, for so long; what they have not taken by then they take when the service drains."""
+async def stop_serving(
+    node: SoleNode | MemberNode, service: Service, store: Store, api: HttpApi, timeout_ms: int
+) -> None:
+    """Hand over, answer what waits, give up what is left, say goodbye. `timeout_ms`: for the first two."""
+    began_ns = monotonic_ns()
+    hand_over_ms = timeout_ms * 3 // 4
+    is_whole = await hand_over_everything(node, hand_over_ms)
+    await api.channels.warn_of_drain()
+    spent_ms = (monotonic_ns() - began_ns) // 1_000_000
+    is_whole &= await drain(service, max(timeout_ms - spent_ms, timeout_ms - hand_over_ms))
+    async with asyncio.TaskGroup() as last:
+        last.create_task(say_goodbye(api))
+        if not is_whole:
+            last.create_task(give_up_everything(node, store))
+
+
+async def hand_over_everything(node: SoleNode | MemberNode, timeout_ms: int) -> bool:
+    """Let other nodes take over, for so long; what they have not taken by then they take when the service drains. False
+    where something is left that other nodes should have.
+
+    Members move within five sixths of it: the store needs some of it, too.
+    """
     if isinstance(node, SoleNode):
-        return
+        return True
     if node.has_successor:
         log.info("stopping: %d shards are handed over to other nodes", node.owned_shards())
     else:
         log.info("stopping: no other node runs that could take the %d shards of this one", node.owned_shards())
     try:
         async with asyncio.timeout(timeout_ms / 1000):
-            await node.drain(timeout_ms * 3 // 4)
+            await node.drain(timeout_ms * 5 // 6)
     except TimeoutError:
-        log.warning("%d shards were not handed over within %d ms", node.owned_shards(), timeout_ms)
+        log.warning(
+            "%d shards were not handed over within %d ms, three quarters of drain_timeout_ms; they are given up, and "
+            "other nodes take them",
+            node.shards_left(),
+            timeout_ms,
+        )
+        return False
+    return True
 
 
-async def drain(service: Service, timeout_ms: int) -> None:
-    """Let the service finish, for so long; what is not answered by then is cut off with its connection."""
+async def drain(service: Service, timeout_ms: int) -> bool:
+    """Let the service finish, for so long; what is not answered by then is cut off with its connection. False where
+    something is.
+    """
     log.info("stopping: new calls are refused, %d waiting calls are answered", service.parked_calls)
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             await service.drain()
     except TimeoutError:
         log.error("the service did not drain within %d ms; what was not acknowledged may be lost", timeout_ms)
+        return False
+    return True
+
+
+async def give_up_everything(node: SoleNode | MemberNode, store: Store) -> None:
+    """In a cluster: end the lease, and with it all that this node could not hand over or give up in time, so that other
+    nodes need not wait until the lease runs out. Before connections close, since that takes time, too.
+    """
+    if not isinstance(node, SoleNode):
+        await node.close()
+        await store.close()
 
 
 async def say_goodbye(api: HttpApi) -> None:
@@ -547,7 +581,9 @@ def connections_within(
         return limits
     lowered = limits_within(limits, files_max)
     kept = (lowered.connections_max, lowered.unauthenticated_connections_max, files_max)
-    taken = "%d connections are taken, and %d more that have not authenticated: the process may have %d open files"
+    taken = (
+        "at most %d connections are taken, and %d more that have not authenticated: the process may have %d open files"
+    )
     if "connections_max" in given and limits.connections_max > lowered.connections_max:
         log.warning(f"{taken}, and connections_max is set to %d", *kept, limits.connections_max)
     elif lowered != limits:

@@ -88,6 +88,10 @@ class Watched(Protocol):
     def view(self) -> GroupView:
         """Its groups, as far as they may be seen."""
 
+    @property
+    def parked_calls(self) -> int:
+        """Calls whose answers are held back."""
+
     async def group_metrics(self, group_ids: Iterable[str]) -> Mapping[str, GroupMetrics]:
         """What is known of these groups besides, worked out in turns of the loop."""
 
@@ -351,6 +355,8 @@ class Metrics:
     def watch(self, service: Watched) -> None:
         """Show this service's groups from now on. To be called once: the service is made after its observer."""
         self._groups = GroupCollector(service, self._groups_max)
+        # Every call that waits is one more and one less: the service counts them, and the library takes a lock.
+        self._parked.set_function(lambda: service.parked_calls)
         self._registry.register(self._groups)
         self._of_groups.register(self._groups)
 
@@ -405,10 +411,6 @@ class Metrics:
         self._append_seconds.observe(append_metrics.seconds)
         self._append_batches.observe(append_metrics.batches)
         self._append_writes.observe(append_metrics.writes)
-
-    def parked(self, delta: int) -> None:
-        """So many more calls are held back, or fewer."""
-        self._parked.inc(delta)
 
     def stalled(self, stalled_ms: int) -> None:
         """So much time did not count: the service stood still, and then read what had come."""

@@ -569,9 +569,10 @@ class Settings(BaseSettings):
         8_000,
         "Running it",
         "How long, in milliseconds, a stop may take to answer waiting calls and finish appends before connections are "
-        "closed. One and a half seconds later the process ends, whatever the disk does. The default ends before the "
-        "10 seconds after which `docker stop` kills.",
-        "Fit it to the time that whatever stops the service gives it.",
+        "closed. One and a half seconds later the process ends, whatever the disk does. A node of a cluster hands over "
+        "its shards in three quarters of it. The default ends before the 10 seconds after which `docker stop` kills.",
+        "Fit it to the time that whatever stops the service gives it. Raise it where the log says that shards were not "
+        "handed over.",
         ge=0,
         le=3_600_000,
     )

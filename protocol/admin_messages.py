@@ -685,7 +685,7 @@ class PartitionListing(AnswerModel):
     status: "OK", "WARN", "STOP", "STALL" or "REWIND"; null where it is not known.
     status_rule: the rule that fired, in a sentence, or why the status is not known.
     commit_rate, end_rate: records per second over the window of commits; null where they are not known.
-    eta_ms: in how long the lag is 0 at this pace; null where it does not fall, or is not known.
+    eta_ms: in how long the lag is 0 at this pace; null where it does not fall, or is not known, and at the status STOP.
     """
 
     topic: str

@@ -159,10 +159,13 @@ class RebalancePush(m.AnswerModel):
 
 
 class UnloadedPush(m.AnswerModel):
-    """The node has let go of the group, to load it again or for good: find its coordinator, and go on there."""
+    """The node has let go of the group, to load it again or for good: find its coordinator, and go on there. `url`: the
+    node that coordinates it now, where the node has handed it over; who knows it need not ask.
+    """
 
     event: Literal["unloaded"] = "unloaded"
     group_id: str
+    url: str | None = None
 
 
 class DrainPush(m.AnswerModel):

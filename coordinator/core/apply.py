@@ -395,7 +395,7 @@ def _add_member(group: Group, member: Member) -> None:
         if request_id is not None:
             group.requests[request_id] = member.member_id
     _count_terms(group, member, +1)
-    group.metadata_bytes += words_bytes(offered.metadata for offered in member.terms.protocols)
+    group.metadata_bytes += words_bytes(member.terms.protocols)
 
 
 def _remove_member(group: Group, member: Member) -> None:
@@ -410,7 +410,7 @@ def _remove_member(group: Group, member: Member) -> None:
     if member.joined:
         group.joined_count -= 1
     _count_terms(group, member, -1)
-    group.metadata_bytes -= words_bytes(offered.metadata for offered in member.terms.protocols)
+    group.metadata_bytes -= words_bytes(member.terms.protocols)
 
 
 @_apply.register
@@ -479,8 +479,8 @@ def _member_changed(fact: t.MemberChanged, group: Group) -> None:
     is_counted = member.topics == fact.topics and _names(member.terms) == _names(fact.terms)
     if not is_counted:
         _count_terms(group, member, -1)
-    group.metadata_bytes -= words_bytes(offered.metadata for offered in member.terms.protocols)
-    group.metadata_bytes += words_bytes(offered.metadata for offered in fact.terms.protocols)
+    group.metadata_bytes -= words_bytes(member.terms.protocols)
+    group.metadata_bytes += words_bytes(fact.terms.protocols)
     member.terms = fact.terms
     member.skip_assignment = False
     if not is_counted:

@@ -7,7 +7,7 @@ from rallypoint.coordinator.core import transient_facts as t
 from rallypoint.coordinator.core.commands import GroupRequest, Rebalance, Rules, Trigger
 from rallypoint.coordinator.core.decision import Draft
 from rallypoint.coordinator.core.effects import Failure
-from rallypoint.coordinator.core.group import Group, State, topics_bytes, words_bytes
+from rallypoint.coordinator.core.group import PREPARING_REBALANCE, Group, topics_bytes, words_bytes
 from rallypoint.coordinator.core.network import Network
 from rallypoint.coordinator.core.records import MemberRecord
 from rallypoint.coordinator.core.subscription import CONSUMER, topics_of
@@ -84,7 +84,7 @@ def _fits(group: Group, request: m.JoinRequest, limit: int) -> bool:
         # A static member that takes over its own slot makes the group no larger.
         return True
     member = group.members.get(member_id)
-    if group.state is State.PREPARING_REBALANCE:
+    if group.state is PREPARING_REBALANCE:
         # Places of members who are still awaited are kept for them only after a load that found too many.
         keeps_places = member is None and bool(group.surplus)
         return (member is not None and member.joined) or (
@@ -123,7 +123,7 @@ def refuse_metadata(group: Group, request: m.JoinRequest, used_bytes: int, limit
     Room for a new member ends at the limit; for one that says more than it said, a share above it. One that says no
     more always goes on. Cost: a look at the lengths of the texts, and near the limit one reading of the topics.
     """
-    if used_bytes + _KEPT_PER_SAID * words_bytes(offered.metadata for offered in request.protocols) <= limit:
+    if used_bytes + _KEPT_PER_SAID * words_bytes(request.protocols) <= limit:
         return None
     room_bytes = limit - used_bytes
     if joining_member_id(group, request) in group.members:
@@ -140,11 +140,11 @@ def added_metadata_bytes(group: Group, request: m.JoinRequest) -> int:
     Cost: reads the topics.
     """
     topics = topics_of(request.protocol_type, request.protocols[0].metadata) if request.protocols else None
-    added = words_bytes(offered.metadata for offered in request.protocols) + topics_bytes(topics)
+    added = words_bytes(request.protocols) + topics_bytes(topics)
     member = group.members.get(joining_member_id(group, request))
     if member is None:
         return added
-    said = words_bytes(offered.metadata for offered in member.terms.protocols)
+    said = words_bytes(member.terms.protocols)
     return added - said - topics_bytes(member.topics)
 
 

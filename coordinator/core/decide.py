@@ -93,6 +93,11 @@ _UNSEEN: frozenset[type] = _QUIET | {
 """Facts that show in no list, but may complete a phase."""
 
 
+SESSION_LOOKS_MS = 100
+"""Timers of sessions that are renewed fire together, before the sessions end: one wake-up for all within so long. A
+member that was silent until then has its timer set again, to the end of its session."""
+
+
 class Decision(NamedTuple):
     """What a step made. The records must be durable before any effect is released; effects are in order.
 
@@ -102,6 +107,9 @@ class Decision(NamedTuple):
     records: Sequence[GroupFact]
     effects: Sequence[Effect]
     again: Command | None = None
+
+
+NOTHING_DECIDED = Decision((), ())
 
 
 def step(group: Group, command: Command, context: DecisionContext) -> Decision:
@@ -114,16 +122,39 @@ def step(group: Group, command: Command, context: DecisionContext) -> Decision:
     draft = decide(group, command, context)
     if draft.again is not None:
         return _part(group, draft, draft.again)
-    if draft.then or not _is_quiet(draft.facts):
+    if draft.then or _may_be_seen(group, draft.facts):
         decision = _step_in_links(group, draft, [], context)
         if isinstance(command, GroupLoaded) and group.deletions_seen < context.deletions:
             # In parts, like any other that a group hears of; nothing that waits comes between.
             return decision._replace(again=_TOPICS_DELETED)
         return decision
-    # Most calls, and all but a few of those that come by the thousand: nothing follows, and no list shows it.
+    # Most calls, and all but a few of those that come by the thousand: no list shows it, and nothing follows but that a
+    # phase may be over.
     records: list[GroupFact] = []
+    is_quiet = _is_quiet(draft.facts)
     _write(group, draft.facts, records)
-    return Decision(records, draft.effects)
+    decision = Decision(records, draft.effects)
+    if is_quiet or not rebalance.may_be_over(group):
+        return decision
+    return _step_in_links(group, decide(group, _SETTLE, context), [], context, behind=decision)
+
+
+def renew_session(group: Group, member_id: str, heard_at_ms: int | None, now_ms: int) -> int | None:
+    """Handle a session's timer without a step, if the member lives: write when its session ends.
+
+    Returns when the timer is to fire next. Returns None if a step has to decide; then nothing is written.
+
+    `heard_at_ms`: as in `TimerFired`. Ten thousand members at rest need no more than this of their groups.
+    """
+    member = group.members.get(member_id)
+    if member is None:
+        return None
+    until_ms = membership.session_until_ms(group, member, heard_at_ms, now_ms)
+    if until_ms <= now_ms:
+        return None
+    apply(group, t.SessionSet(member_id, until_ms))
+    looks_at_ms = until_ms - until_ms % SESSION_LOOKS_MS
+    return looks_at_ms if looks_at_ms > now_ms else until_ms
 
 
 def _part(group: Group, draft: Draft, again: Command) -> Decision:
@@ -135,13 +166,22 @@ def _part(group: Group, draft: Draft, again: Command) -> Decision:
     return Decision(records, draft.effects, again)
 
 
-def _step_in_links(group: Group, draft: Draft, later: list[Command], context: DecisionContext) -> Decision:
-    """The step that begins with this draft. `later` comes before what follows from it."""
+def _step_in_links(
+    group: Group,
+    draft: Draft,
+    later: list[Command],
+    context: DecisionContext,
+    *,
+    behind: Decision = NOTHING_DECIDED,
+) -> Decision:
+    """The step that begins with this draft. `later` comes before what follows from it. `behind`: what the step made
+    before this draft, which settles the phase.
+    """
     links: deque[Command] = deque(later)
-    records: list[GroupFact] = []
-    effects: list[Effect] = []
+    records = list(behind.records)
+    effects = list(behind.effects)
     before: GroupSummary | None = None
-    is_settled, was_settled = True, False
+    is_settled, was_settled = True, behind is not NOTHING_DECIDED
     has_come_or_gone = False
     while True:
         links.extend(draft.then)
@@ -149,7 +189,7 @@ def _step_in_links(group: Group, draft: Draft, later: list[Command], context: De
         if not was_settled and not _is_quiet(draft.facts):
             is_settled = False
         if before is None and _may_be_seen(group, draft.facts):
-            before = description.summary_of(group)
+            before = group.shown or description.summary_of(group)
         _write(group, draft.facts, records)
         if roster.is_waited_for(group.hold) and not _WHO_IS_THERE.isdisjoint(map(type, draft.facts)):
             has_come_or_gone = True
@@ -169,7 +209,7 @@ def _step_in_links(group: Group, draft: Draft, later: list[Command], context: De
             break
         draft = decide(group, links.popleft(), context)
     if before is not None:
-        after = description.summary_of(group)
+        after = group.shown = description.summary_of(group)
         if after != before:
             effects.append(Notify(GroupChanged(after)))
     return Decision(records, effects)
@@ -177,11 +217,12 @@ def _step_in_links(group: Group, draft: Draft, later: list[Command], context: De
 
 def _may_be_seen(group: Group, facts: list[Fact]) -> bool:
     """Some of them may show in a list. Where a member says what it said of its topics, nobody sees that."""
-    return any(
-        type(fact) not in _UNSEEN
-        and not (isinstance(fact, t.MemberChanged) and fact.topics == group.members[fact.member_id].topics)
-        for fact in facts
-    )
+    for fact in facts:
+        if type(fact) not in _UNSEEN and not (
+            isinstance(fact, t.MemberChanged) and fact.topics == group.members[fact.member_id].topics
+        ):
+            return True
+    return False
 
 
 def _is_quiet(facts: list[Fact]) -> bool:

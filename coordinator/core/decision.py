@@ -1,7 +1,7 @@
 """What a rule hands back: facts to write, effects to release, and what follows in the same step."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rallypoint.coordinator.core import records as r
 from rallypoint.coordinator.core import transient_facts as t
@@ -46,7 +46,7 @@ RECORD_TYPES: frozenset[type] = frozenset(
 """Facts that are stored; none of them has subclasses."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Draft:
     """A decision in the making. Rules add to it and read the group as it was; `then` sees the facts written.
 
@@ -55,11 +55,19 @@ class Draft:
     `again`: this is a part of a change that is too large for one step; the rest is decided next, before anything else.
     """
 
-    facts: list[Fact] = field(default_factory=list)
-    effects: list[Effect] = field(default_factory=list)
-    then: list[Command] = field(default_factory=list)
-    gone: list[Member] = field(default_factory=list)
-    again: Command | None = None
+    facts: list[Fact]
+    effects: list[Effect]
+    then: list[Command]
+    gone: list[Member]
+    again: Command | None
+
+    def __init__(self) -> None:
+        # By hand: a dataclass with four factories is made in thrice the time, and each step makes some.
+        self.facts = []
+        self.effects = []
+        self.then = []
+        self.gone = []
+        self.again = None
 
     def fact(self, fact: Fact) -> None:
         """Say that this happened."""

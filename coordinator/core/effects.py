@@ -66,8 +66,7 @@ GroupAnswer = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(NamedTuple):
     """A coded refusal of a whole call. The rest of the problem document comes from the error table.
 
     superseded: the member has called again, and this call is dropped (`/errors/superseded`, not retriable).
@@ -150,13 +149,15 @@ class GroupCreated:
 
 @dataclass(frozen=True, slots=True)
 class GroupUnloaded:
-    """The group is reloaded from the store, for a write failed or is in doubt. The runtime emits it.
+    """The group is reloaded from the store, for a write failed or is in doubt; or it is another node's now, whose URL
+    is `url` where this node made it the owner. The runtime emits it.
 
     What follows is said of the group as it is stored; no other event reports what the write may have changed. A
     group of which nothing follows is gone.
     """
 
     group_id: str
+    url: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.core.effects import Failure, GroupSummary
 from rallypoint.coordinator.core.network import Network
 from rallypoint.coordinator.core.records import (
     Cause,
@@ -51,6 +51,12 @@ class State(StrEnum):
     STABLE = "Stable"
     DEAD = "Dead"
 
+
+# Each call asks for these, and in its class a member of an enumeration takes ten times as long to be found.
+PREPARING_REBALANCE = State.PREPARING_REBALANCE
+COMPLETING_REBALANCE = State.COMPLETING_REBALANCE
+STABLE = State.STABLE
+DEAD = State.DEAD
 
 LEGAL_MOVES: dict[State, frozenset[State]] = {
     State.EMPTY: frozenset({State.PREPARING_REBALANCE, State.DEAD}),
@@ -149,9 +155,17 @@ class Member:
         return self.waits or self.heartbeat_call is not None
 
 
-def words_bytes(said: Iterable[OpaqueJson]) -> int:
-    """What these texts take in memory."""
-    return sum([one.text.__sizeof__() for one in said])
+class Said(Protocol):
+    """What a member says under a protocol that it offers."""
+
+    @property
+    def metadata(self) -> OpaqueJson:
+        """That."""
+
+
+def words_bytes(protocols: Iterable[Said]) -> int:
+    """What the texts of these protocols take in memory."""
+    return sum([offered.metadata.text.__sizeof__() for offered in protocols])
 
 
 def topics_bytes(topics: frozenset[str] | None) -> int:
@@ -246,6 +260,7 @@ class Group:
     rebalance_id: of the rebalance in progress.
     further: the first causes that came while the group was rebalancing already.
     held: the first causes that wait for the end of a freeze or a cool-down.
+    shown: the group's summary as the last step left it that may have changed it; None after a load.
     """
 
     group_id: str
@@ -305,6 +320,7 @@ class Group:
     hold: HoldRecord | None = None
     held: tuple[Cause, ...] = ()
     held_count: int = 0
+    shown: GroupSummary | None = field(default=None, compare=False, repr=False)
 
     def joins_so_far(self) -> tuple[JoinNote, ...]:
         """Who has joined the present phase, the earliest first. Costs a look at each member."""
@@ -324,7 +340,7 @@ class Group:
     @property
     def is_active(self) -> bool:
         """It has a generation in use or in the making."""
-        return self.state in (State.COMPLETING_REBALANCE, State.STABLE)
+        return self.state is STABLE or self.state is COMPLETING_REBALANCE
 
     @property
     def rebalance_timeout_ms(self) -> int:

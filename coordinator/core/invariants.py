@@ -6,6 +6,7 @@ Each check raises AssertionError with the group's id and the violation. It looks
 from collections import Counter
 from collections.abc import Iterable
 
+from rallypoint.coordinator.core.description import summary_of
 from rallypoint.coordinator.core.group import CallKind, Group, Member, State, topics_bytes, words_bytes
 from rallypoint.coordinator.core.records import Outcome
 
@@ -17,6 +18,7 @@ def check(group: Group) -> None:
     _check_state(group)
     _check_identities(group)
     _check_rebalances(group)
+    assert group.shown in (None, summary_of(group)), group.group_id
 
 
 def _check_counts(group: Group) -> None:
@@ -27,10 +29,7 @@ def _check_counts(group: Group) -> None:
     assert group.supporters == _supporters(members), group.group_id
     _check_subscriptions(group)
     assert group.unreadable_count == sum(member.topics is None for member in members), group.group_id
-    metadata_bytes = sum(
-        topics_bytes(member.topics) + words_bytes(offered.metadata for offered in member.terms.protocols)
-        for member in members
-    )
+    metadata_bytes = sum(topics_bytes(member.topics) + words_bytes(member.terms.protocols) for member in members)
     assert group.metadata_bytes == metadata_bytes, group.group_id
     assert group.pending_sync <= group.members.keys(), group.group_id
     assert group.surplus <= {member.member_id for member in members if not member.joined}, group.group_id

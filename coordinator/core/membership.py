@@ -3,7 +3,7 @@
 `rebalance` decides what a change of membership means for the other members.
 """
 
-from rallypoint.coordinator.core import capacity, rebalance
+from rallypoint.coordinator.core import capacity, rebalance, rebalance_history
 from rallypoint.coordinator.core import records as r
 from rallypoint.coordinator.core import transient_facts as t
 from rallypoint.coordinator.core.commands import (
@@ -26,6 +26,8 @@ from rallypoint.coordinator.core.decision import (
 )
 from rallypoint.coordinator.core.effects import Failure, GroupCreated, MemberCame, MemberReplaced, SessionExpired
 from rallypoint.coordinator.core.group import (
+    DEAD,
+    PREPARING_REBALANCE,
     CallKind,
     Group,
     Member,
@@ -97,7 +99,7 @@ def join(group: Group, call: Call, request: m.JoinRequest, context: DecisionCont
         return
     if request.request_id is not None and _repeat(group, call, request, context, draft):
         return
-    if group.state is State.DEAD and request.member_id:
+    if group.state is DEAD and request.member_id:
         draft.refuse(call, ErrorCode.UNKNOWN_MEMBER_ID, "The group does not exist.", field="member_id")
         return
     if _refuse_for_capacity(group, call, request, context, draft):
@@ -106,7 +108,7 @@ def join(group: Group, call: Call, request: m.JoinRequest, context: DecisionCont
     if failure is not None:
         draft.reply(call, failure)
         return
-    if group.state is State.DEAD:
+    if group.state is DEAD:
         create(group, context, draft)
     if not request.member_id:
         _join_without_id(group, call, request, context, draft)
@@ -138,7 +140,7 @@ def _check_join(group: Group, request: m.JoinRequest, context: DecisionContext) 
 
 def _check_protocols(group: Group, request: m.JoinRequest) -> Failure | None:
     """In a group without members any type and list will do, if they are not empty. Else they must fit everyone's."""
-    if group.state in (State.EMPTY, State.DEAD):
+    if group.state is DEAD or group.state is State.EMPTY:
         if not request.protocol_type:
             return _inconsistent("protocol_type must not be empty.", "protocol_type")
         if not request.protocols:
@@ -228,7 +230,7 @@ def _is_used_up(group: Group, request: m.JoinRequest) -> bool:
     way. If it has not, it makes another attempt. So an attempt counts for one rebalance, whatever comes late, and
     whichever node or process answered it. Without an `attempt` a join counts for the rebalance that it comes to.
     """
-    if request.attempt is None or group.state is not State.PREPARING_REBALANCE:
+    if request.attempt is None or group.state is not PREPARING_REBALANCE:
         return False
     member = group.members.get(request.member_id)
     if not request.member_id:
@@ -351,7 +353,12 @@ def _add(
     draft.set_timer(session_timer(member_id), join_deadline_ms)
     draft.park(call, member_id, CallKind.JOIN, _wait_until(request.max_wait_ms, context))
     reason = f"member {member_id} joined: {reason_of(request.reason)}"
-    draft.then.append(Rebalance(Trigger.MEMBER_JOINED, reason, member_id, client_id=request.client_id, host=call.host))
+    came = Rebalance(Trigger.MEMBER_JOINED, reason, member_id, client_id=request.client_id, host=call.host)
+    if group.state is PREPARING_REBALANCE:
+        # As of most that form a group: it is one cause more, and nothing follows.
+        rebalance_history.add_cause(group, rebalance_history.cause_of(came, context), draft)
+    else:
+        draft.then.append(came)
 
 
 def _wait_until(max_wait_ms: int | None, context: DecisionContext) -> int:
@@ -378,7 +385,7 @@ def _join_again(group: Group, call: Call, request: m.JoinRequest, context: Decis
     member = group.members[request.member_id]
     changed = t.MemberChanged(member.member_id, _terms(request), _topics_again(group, member, request))
     same = changed.terms.protocols == _comparable(group, member, changed.terms)
-    if group.state is State.PREPARING_REBALANCE or member.joined:
+    if group.state is PREPARING_REBALANCE or member.joined:
         draft.fact(changed)
         draft.fact(t.MemberJoined(member.member_id, context.now_ms))
         _wait_for_phase(group, call, request, member, context, draft)
@@ -535,7 +542,8 @@ def leave(group: Group, call: Call, request: m.LeaveRequest, context: DecisionCo
     members = gone & group.members.keys()
     if members:
         who = ", ".join(sorted(gone)[:5]) + (f" and {len(gone) - 5} more" if len(gone) > 5 else "")
-        draft.then.append(_because(Trigger.MEMBER_LEFT, f"left: {who}: {reasons[0]}", group.members[min(members)]))
+        left = f"{'member' if len(gone) == 1 else 'members'} {who} left: {reasons[0]}"
+        draft.then.append(_because(Trigger.MEMBER_LEFT, left, group.members[min(members)]))
 
 
 def _leave_one(group: Group, entry: m.LeaveMember, gone: set[str], reasons: list[str], draft: Draft) -> m.LeftMember:
@@ -593,7 +601,7 @@ def heartbeat(group: Group, call: Call, request: m.HeartbeatRequest, context: De
         return
     member = group.members[member_id]
     draft.extend_session(member, context)
-    if group.state is State.PREPARING_REBALANCE:
+    if group.state is PREPARING_REBALANCE:
         draft.reply(call, rebalance.in_progress(group, group.join_until_ms, context.now_ms))
     elif request.wait_ms:
         draft.supersede(member.heartbeat_call)
@@ -640,37 +648,40 @@ def remove_outlived(group: Group, draft: Draft) -> None:
 def session_fired(
     group: Group, member_id: str, heard_at_ms: int | None, context: DecisionContext, draft: Draft
 ) -> None:
-    """A session's timer fired: it may be early, since a heartbeat does not move it; or the member may be waiting.
-
-    What counts for the member and the group was not told of (`heard_at_ms`) is a sign of life as of when it came, and
-    no later: so nobody lives longer by it than a session from the last that came of him. Of a member at rest on a
-    channel nothing else is heard.
-    """
+    """A session's timer fired: it may be early, since a heartbeat does not move it; or the member may be waiting."""
     member = group.members.get(member_id)
     if member is None:
         return
-    if context.now_ms < member.deadline_ms:
-        draft.set_timer(session_timer(member_id), member.deadline_ms)
-        return
-    # What holds a rebalance back is no fault of a new member's, so its time to join counts in a join phase alone.
-    is_timed = member.is_new and group.state is State.PREPARING_REBALANCE
-    too_long = is_timed and context.now_ms >= member.join_deadline_ms
-    if member.waits and not too_long:
-        deadline_ms = context.now_ms + member.terms.session_timeout_ms
-        if is_timed:
-            deadline_ms = min(deadline_ms, member.join_deadline_ms)
-        draft.fact(t.SessionSet(member_id, deadline_ms))
-        draft.set_timer(session_timer(member_id), deadline_ms)
-        return
-    heard_until_ms = None if heard_at_ms is None or too_long else heard_at_ms + member.terms.session_timeout_ms
-    if heard_until_ms is not None and context.now_ms < heard_until_ms:
-        draft.fact(t.SessionSet(member_id, heard_until_ms))
-        draft.set_timer(session_timer(member_id), heard_until_ms)
+    until_ms = session_until_ms(group, member, heard_at_ms, context.now_ms)
+    if context.now_ms < until_ms:
+        draft.fact(t.SessionSet(member_id, until_ms))
+        draft.set_timer(session_timer(member_id), until_ms)
         return
     expired = Failure(ErrorCode.UNKNOWN_MEMBER_ID, "The member's session has expired.", member_id="")
     draft.remove_member(member, expired)
     draft.notify(SessionExpired(group.group_id, member_id))
     draft.then.append(_because(Trigger.MEMBER_EXPIRED, f"the session of {member_id} expired", member))
+
+
+def session_until_ms(group: Group, member: Member, heard_at_ms: int | None, now_ms: int) -> int:
+    """When the session ends of a member whose session timer fires now. If that is not after `now_ms`, it is over.
+
+    `heard_at_ms`: when something came last on the channel of the member, of which the group was not told; None if there
+    is no such channel. It counts from when it came. Of a member at rest on a channel nothing else is heard.
+    """
+    # What holds a rebalance back is no fault of a new member's, so its time to join counts in a join phase alone.
+    is_timed = member.is_new and group.state is PREPARING_REBALANCE
+    if is_timed and now_ms >= member.join_deadline_ms:
+        return member.deadline_ms
+    if member.waits:
+        until_ms = now_ms + member.terms.session_timeout_ms
+        if is_timed:
+            until_ms = min(until_ms, member.join_deadline_ms)
+    elif heard_at_ms is not None:
+        until_ms = heard_at_ms + member.terms.session_timeout_ms
+    else:
+        until_ms = member.deadline_ms
+    return max(until_ms, member.deadline_ms)
 
 
 def pending_fired(group: Group, member_id: str, context: DecisionContext, draft: Draft) -> None:

@@ -38,7 +38,18 @@ from rallypoint.coordinator.core.effects import (
     SetTimer,
     SyncPhaseEnded,
 )
-from rallypoint.coordinator.core.group import CallKind, Group, Member, MemberTerms, State, check_exists, named
+from rallypoint.coordinator.core.group import (
+    DEAD,
+    PREPARING_REBALANCE,
+    STABLE,
+    CallKind,
+    Group,
+    Member,
+    MemberTerms,
+    State,
+    check_exists,
+    named,
+)
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
@@ -54,9 +65,9 @@ COUNTED_WITH_MAX = 1_000
 
 def start(group: Group, command: Rebalance, context: DecisionContext, draft: Draft) -> None:
     """Ask everyone to join again, unless that is held back. Where everyone is asked already, only the cause is kept."""
-    if group.state is State.DEAD:
+    if group.state is DEAD:
         return
-    if group.state is State.PREPARING_REBALANCE:
+    if group.state is PREPARING_REBALANCE:
         rebalance_history.add_cause(group, rebalance_history.cause_of(command, context), draft)
         return
     if holding.hold(group, command, context, draft):
@@ -179,7 +190,7 @@ def may_be_over(group: Group) -> bool:
     """Every member has done what the present phase waits for. During the initial delay, its timer alone ends it; where
     it lingers for ids that are out, that is looked at when the linger ends, and not with each of them.
     """
-    if group.state is State.PREPARING_REBALANCE:
+    if group.state is PREPARING_REBALANCE:
         lingers_for_ids = bool(group.pending) and group.lingers_until_ms is not None
         return group.initial_window_ms is None and group.all_joined and not lingers_for_ids
     return group.is_active and not group.pending_sync
@@ -205,6 +216,8 @@ def join_fired(group: Group, phase: int, context: DecisionContext, draft: Draft)
     """The time to join is over; during the initial delay, a window of it."""
     if group.state is not State.PREPARING_REBALANCE or phase != group.phase:
         return
+    if context.now_ms < group.join_until_ms:
+        return  # it fired behind an append, and was moved by a call that stood before it
     is_extended = group.new_member_in_window or bool(roster.missing(group))
     if group.initial_window_ms is not None and is_extended and group.initial_left_ms:
         window_ms = min(context.rules.group_initial_rebalance_delay_ms, group.initial_left_ms)
@@ -214,7 +227,7 @@ def join_fired(group: Group, phase: int, context: DecisionContext, draft: Draft)
         return
     if group.initial_window_ms is None and _leaves_out(group, context, draft):
         return
-    complete(group, context, draft)
+    complete_now(group, context, draft)
 
 
 def _wait_until(until_ms: int, group: Group, draft: Draft) -> None:
@@ -556,11 +569,11 @@ def replacement_answer(group: Group, replaced: t.StaticMemberReplaced, context: 
 
 def sync(group: Group, call: Call, request: m.SyncRequest, context: DecisionContext, draft: Draft) -> None:
     """A member that passed the common checks asks for its assignment of the present generation."""
-    if group.state is State.PREPARING_REBALANCE:
+    if group.state is PREPARING_REBALANCE:
         draft.reply(call, in_progress(group, group.join_until_ms, context.now_ms))
         return
     member = group.members[request.member_id]
-    if group.state is not State.STABLE and member.member_id == group.leader:
+    if group.state is not STABLE and member.member_id == group.leader:
         moves = MovesCounted(call, movement.moves_to(group, _given(request)))
         if len(group.stored_members) > COUNTED_WITH_MAX:
             draft.again = moves
@@ -569,7 +582,7 @@ def sync(group: Group, call: Call, request: m.SyncRequest, context: DecisionCont
         return
     draft.fact(t.SyncSeen(member.member_id))
     draft.supersede(member.sync_call)
-    if group.state is State.STABLE:
+    if group.state is STABLE:
         draft.start_session(member, context.now_ms + member.terms.session_timeout_ms)
         draft.reply(call, _sync_answer(group, member.assignment))
     else:

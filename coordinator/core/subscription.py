@@ -1,5 +1,7 @@
 """What a consumer subscribes to, read from the metadata of its join. The rest of a group's metadata is opaque."""
 
+from functools import lru_cache
+
 from rallypoint.protocol.consumer_bytes import read_subscription
 from rallypoint.protocol.opaque import OpaqueJson
 from rallypoint.protocol.opaque_bytes import stands_for_bytes
@@ -12,10 +14,20 @@ def topics_of(protocol_type: str | None, metadata: OpaqueJson) -> frozenset[str]
     """The topics of a consumer's subscription; None where it is of another type or cannot be read."""
     if protocol_type != CONSUMER:
         return None
+    return (_read if len(metadata.text) > READ_ONCE_CHARACTERS else _read_once)(metadata)
+
+
+def _read(metadata: OpaqueJson) -> frozenset[str] | None:
     try:
         return frozenset(read_subscription(metadata).topics)
     except ValueError:
         return None
+
+
+READ_ONCE_CHARACTERS = 512
+"""A text of no more is remembered with its topics: of a join it is asked up to three times, and most members of a group
+say the same."""
+_read_once = lru_cache(maxsize=512)(_read)
 
 
 def wants_the_same(protocol_type: str | None, before: OpaqueJson, after: OpaqueJson) -> bool:

@@ -21,7 +21,7 @@ from rallypoint.coordinator.collector import forget_frames
 from rallypoint.coordinator.core.effects import Failure
 from rallypoint.coordinator.http.api import FAULT, HttpApi
 from rallypoint.coordinator.http.channel.allowance import Allowance
-from rallypoint.coordinator.http.channel.contract import Receiver
+from rallypoint.coordinator.http.channel.contract import ChannelProtocol, ChannelServer, Receiver
 from rallypoint.coordinator.http.errors import problem_of, respond_problem
 from rallypoint.coordinator.http.limits.admission import ConnectionLimits, last_file
 from rallypoint.coordinator.http.limits.deadline import Deadline
@@ -31,6 +31,7 @@ from rallypoint.coordinator.http.tls.certificates import Certificates
 from rallypoint.coordinator.http.tls.entrance import Entrance, HandshakeLog
 from rallypoint.coordinator.http.tls.peer_names import NOBODY, PeerNames, peer_names
 from rallypoint.coordinator.http.write_coalescing import GatheringTransport, WriteCoalescer
+from rallypoint.coordinator.runtime.event_loop.faults import each_in_turns
 from rallypoint.protocol.errors import ErrorCode
 
 LINGER_SECONDS = 5.0
@@ -101,11 +102,13 @@ class Connection(web.RequestHandler):
         "_head_timer",
         "_is_head_begun",
         "_is_refused",
+        "_is_writing_paused",
         "_length_bytes",
         "_limits",
         "_unfed",
         "_waits",
         "coalescer",
+        "is_handed_over",
         "peer",
         "receiver",
         "recent_work",
@@ -128,6 +131,8 @@ class Connection(web.RequestHandler):
         self.turn_share = turn_share
         self.recent_work = api.turns.new_connection()
         self.receiver: Receiver | None = None
+        self.is_handed_over = False
+        self._is_writing_paused = False
         self._head_timer: Deadline | None = None
         self._handshake: asyncio.Transport | None = None
         self.peer: PeerNames = NOBODY
@@ -229,6 +234,32 @@ class Connection(web.RequestHandler):
         self.receiver = receiver
         if unfed:
             receiver.take(unfed)
+
+    def pause_writing(self) -> None:
+        """Called by the event loop: the client is slow to read what was written."""
+        self._is_writing_paused = True
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """Called by the event loop: the client has read it."""
+        self._is_writing_paused = False
+        super().resume_writing()
+
+    def hand_over(self, channel: ChannelProtocol) -> ChannelServer | None:
+        """See `Upgradable`. For aiohttp it is lost: its tasks are cancelled, and request and answer forgotten."""
+        server, transport = self._manager, self.transport
+        if server is None or transport is None:
+            return None
+        assert isinstance(server, HttpServer)
+        self.is_handed_over = True
+        server.hand_over(self, channel)
+        transport.set_protocol(cast(asyncio.Protocol, channel))
+        if self._is_writing_paused:
+            channel.pause_writing()  # the transport has said so to this protocol, and says it once
+        self.transport = None  # aiohttp closes what it has
+        self.receiver = None  # it has lost nothing
+        self.connection_lost(None)
+        return server
 
     @property
     def is_upgraded(self) -> bool:
@@ -487,6 +518,7 @@ class HttpServer(web.Server):
         self._turn_share = TurnShare()
         self._certificates = certificates
         self._handshakes: dict[Connection, None] = {}
+        self._channels: dict[ChannelProtocol, None] = {}
         self._handshake_log = HandshakeLog()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -554,8 +586,7 @@ class HttpServer(web.Server):
         first = self._api.admission.come(connection, peer[0] if peer else "")
         if first is not None:
             self._api.metrics.connection_cut("made_place")
-            assert isinstance(first, Connection)
-            first.abort()
+            cast(ChannelProtocol | Connection, first).abort()
         if self._last_file is not None and transport.get_extra_info("socket").fileno() >= self._last_file:
             # At the limit itself libuv ends what comes without telling anybody.
             self._cut_for_files += 1
@@ -580,10 +611,31 @@ class HttpServer(web.Server):
         """Called by aiohttp as the service stops. What is being answered has so many seconds, a handshake none."""
         for connection in tuple(self._handshakes):
             connection.abort()
-        await shut_down(self.connections, timeout)
+        await asyncio.gather(shut_down(self.connections, timeout), self._end_channels(timeout))
+
+    async def _end_channels(self, timeout_s: float | None) -> None:
+        """Those that are open yet have so long to end by themselves. Returns when all have ended."""
+        serving = [channel.serving for channel in self._channels if channel.serving is not None]
+        if serving:
+            await asyncio.wait(serving, timeout=timeout_s)
+            await each_in_turns(tuple(self._channels), lambda channel: channel.abort(), at_once_max=SHUT_AT_ONCE_MAX)
+            await asyncio.wait(serving)
+
+    def hand_over(self, connection: Connection, channel: ChannelProtocol) -> None:
+        """Called by each connection that goes on as a channel's."""
+        self._api.admission.replace(connection, channel)
+        self._channels[channel] = None
+
+    def channel_lost(self, channel: ChannelProtocol) -> None:
+        """Called by each channel's connection as it ends."""
+        del self._channels[channel]
+        self.ended_count += 1
+        self._api.admission.go(channel)
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
-        """Called by each connection as it ends."""
+        """Called by each connection as it ends, or goes on as a channel's."""
         super().connection_lost(handler, exc)
-        self.ended_count += 1
-        self._api.admission.go(handler)
+        assert isinstance(handler, Connection)
+        if not handler.is_handed_over:
+            self.ended_count += 1
+            self._api.admission.go(handler)

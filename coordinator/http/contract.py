@@ -3,7 +3,7 @@
 Two small protocols, so that the API is tested against a fake and does not import what it does not use.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Set
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -66,11 +66,21 @@ class GroupService(Protocol):
     def carried_count(self, connection: MemberConnection) -> int:
         """How many members the channel carries. Cheap: it is asked for in the middle of a flood."""
 
+    def carried_members(self, connection: MemberConnection, group_id: str) -> Set[str]:
+        """The group's members that the channel carries. Not to be kept, nor changed."""
+
     def is_carried(self, group_id: str, member_id: str) -> bool:
         """Whether a channel carries the member."""
 
     def session_kept_ms(self, connection: MemberConnection, group_id: str, member_id: str) -> int | None:
         """The session timeout of a member that lives by this channel; None where it does not, or is not known."""
+
+    @property
+    def may_vouch(self) -> bool:
+        """Whether members may live by what this node says. Not where another may have their groups by now."""
+
+    def tell_doubt_to(self, connection: MemberConnection) -> None:
+        """Push to the channel that nothing is known of the groups of its members."""
 
     def drop_member(self, connection: MemberConnection, group_id: str, member_id: str) -> None:
         """The channel, if it carries the member, does so no longer. The session goes on from what came last."""

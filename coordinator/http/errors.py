@@ -6,6 +6,7 @@ raises for a request that never reaches the service. Any part of the API raises 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from aiohttp import web
 
@@ -92,26 +93,32 @@ def slug_of(failure: Failure) -> str:
 
 def problem_of(failure: Failure) -> m.Problem:
     """The problem document of a call that the service refused."""
+    return m.Problem(**problem_fields(failure))
+
+
+def problem_fields(failure: Failure) -> dict[str, Any]:
+    """The fields of that document that say something: without a model, for most failures are of usual calls."""
     page = ERROR_PAGES[slug_of(failure)]
-    return m.Problem(
-        type=f"/errors/{page.slug}",
-        title=page.title,
-        status=page.status,
-        detail=failure.detail,
-        error_code=page.code,
-        error_name=page.code.name,
-        retriable=page.retriable,
-        field=failure.field,
-        member_id=failure.member_id,
-        generation_id=failure.generation_id,
-        node_id=failure.node_id,
-        url=failure.url,
-        limit=failure.limit,
-        limit_name=failure.limit_name,
-        setting=setting_of(failure.limit_name),
-        rejoin_within_ms=failure.rejoin_within_ms,
-        throttle_time_ms=THROTTLE_TIME_MS.get(failure.code),
-    )
+    fields = {
+        "type": f"/errors/{page.slug}",
+        "title": page.title,
+        "status": page.status,
+        "detail": failure.detail,
+        "error_code": int(page.code),
+        "error_name": page.code.name,
+        "retriable": page.retriable,
+        "field": failure.field,
+        "member_id": failure.member_id,
+        "generation_id": failure.generation_id,
+        "node_id": failure.node_id,
+        "url": failure.url,
+        "limit": failure.limit,
+        "limit_name": failure.limit_name,
+        "setting": setting_of(failure.limit_name),
+        "rejoin_within_ms": failure.rejoin_within_ms,
+        "throttle_time_ms": THROTTLE_TIME_MS.get(failure.code),
+    }
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 class Refused(Exception):  # noqa: N818 - it is an answer on its way, not a fault

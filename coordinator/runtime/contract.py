@@ -162,6 +162,3 @@ class Observer(Protocol):
 
     def appended(self, append_metrics: AppendMetrics) -> None:
         """The store wrote something durably."""
-
-    def parked(self, delta: int) -> None:
-        """The number of parked calls changed by `delta`."""

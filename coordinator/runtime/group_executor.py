@@ -20,7 +20,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -40,7 +39,7 @@ from rallypoint.coordinator.core.commands import (
     TimerKind,
     caller_of,
 )
-from rallypoint.coordinator.core.decide import Decision, step
+from rallypoint.coordinator.core.decide import Decision, renew_session, step
 from rallypoint.coordinator.core.decision import MADE_AT_ONCE_MAX, call_timer
 from rallypoint.coordinator.core.effects import (
     CancelTimer,
@@ -49,12 +48,13 @@ from rallypoint.coordinator.core.effects import (
     Event,
     Failure,
     GroupAnswer,
+    GroupChanged,
+    MemberCame,
     Notify,
     OneEffect,
     Reply,
     SetTimer,
     ViewEvent,
-    singly,
 )
 from rallypoint.coordinator.core.group import CallKind, Group, State
 from rallypoint.coordinator.core.records import GroupFact, GroupRecord
@@ -122,11 +122,11 @@ class ExecutorHost(Protocol):
     def why_not_current(self) -> Failure | None:
         """Why nothing may be told from memory now; None where it may."""
 
-    def refuse_to_park(self) -> Failure | None:
-        """Why no more calls can be held back; None where they can."""
+    def park(self) -> Failure | None:
+        """One more call is held back; or why it cannot be."""
 
-    def parked(self, delta: int) -> None:
-        """So many more calls are held back."""
+    def unpark(self) -> None:
+        """One call less is held back."""
 
     def metadata_grew(self, delta_bytes: int) -> None:
         """What members say takes so much more memory."""
@@ -208,10 +208,12 @@ class GroupExecutor:
         self._mailbox: deque[Command] = deque(() if first is None else (first,))
         self._waiting: dict[int, Waiting] = {}
         self._timers: dict[TimerKey, Timer] = {}
+        self._node_timers = host.timers
         self._under_way: GroupBatch | None = None
         self._append_began_ms = 0
         self._late_timer: Timer | None = None
         self._carried: Stepped | None = None
+        self._changed: GroupChanged | None = None
         self._outbox: deque[Effect | Command] = deque()
         self._durable_deletions = 0
         self._metadata_bytes = 0
@@ -302,8 +304,10 @@ class GroupExecutor:
 
     def tell(self, command: Command) -> None:
         """Give the group a command; after the end nothing happens."""
-        self.put(command)
-        self.go_on()
+        if self.takes_calls:
+            self._mailbox.append(command)
+            if not self._is_busy:
+                self._turn(None)
 
     def put(self, command: Command) -> None:
         """Give the group a command that is done when it goes on; after the end nothing happens."""
@@ -424,6 +428,7 @@ class GroupExecutor:
 
     def _step_what_waits(self) -> GroupBatch:
         batch = GroupBatch(self)
+        context: DecisionContext | None = None
         in_mailbox: Mapping[str, int] | None = None
         if self._carried is not None:
             batch.add(self._carried)
@@ -435,7 +440,10 @@ class GroupExecutor:
             if isinstance(command, TimerFired) and command.key.kind in _OF_MEMBERS:
                 in_mailbox = self._heard_in_mailbox() if in_mailbox is None else in_mailbox
                 command = self._with_signs_of_life(command, in_mailbox)
-            stepped = self._step(command)
+            if context is None:
+                # One instant for all: what came meanwhile is in the mailbox by now.
+                context = self._host.decision_context()
+            stepped = self._step(command, context)
             if not batch.has_room_for(stepped, self._host.limits):
                 # It has happened to the group already, but nothing of it is released before its own append.
                 self._carried = stepped
@@ -461,9 +469,9 @@ class GroupExecutor:
         heard = (fired.heard_at_ms, in_mailbox.get(member_id), self._host.heard_at_ms(self.group_id, member_id))
         return TimerFired(fired.key, max((ms for ms in heard if ms is not None), default=None))
 
-    def _step(self, command: Command) -> Stepped:
+    def _step(self, command: Command, context: DecisionContext) -> Stepped:
         header = self._group.header
-        decision = step(self._group, command, self._host.decision_context())
+        decision = step(self._group, command, context)
         added_bytes = self._added_bytes.pop(command.call_id, 0) if isinstance(command, Call) else 0
         self._weigh(self._group.metadata_bytes, added_bytes)
         return self._stepped(self._after(command, decision), decision, header)
@@ -507,22 +515,27 @@ class GroupExecutor:
 
     def _stepped(self, command: Command, decision: Decision, header: GroupRecord | None) -> Stepped:
         if _is_long(decision.effects):
-            return self._to_store(command, decision.records, decision.effects, header)
+            return self._to_store(command, decision.records, decision.effects, header, is_long=True)
         seen: list[Effect] = []
-        for effect in singly(decision.effects):
-            match effect:
-                case SetTimer(key=key, deadline_ms=deadline_ms):
-                    self._set_timer(key, deadline_ms)
-                case CancelTimer(key=key):
-                    self._cancel_timer(key)
-                case _:
-                    seen.append(effect)
+        for effect in decision.effects:
+            if isinstance(effect, SetTimer):
+                self._set_timer(effect.key, effect.deadline_ms)
+            elif isinstance(effect, CancelTimer):
+                self._cancel_timer(effect.key)
+            else:
+                seen.append(effect)
         if not decision.records:
             return Stepped(command, (), 0, seen)
         return self._to_store(command, decision.records, seen, header)
 
     def _to_store(
-        self, command: Command, records: Sequence[GroupFact], effects: Sequence[Effect], header: GroupRecord | None
+        self,
+        command: Command,
+        records: Sequence[GroupFact],
+        effects: Sequence[Effect],
+        header: GroupRecord | None,
+        *,
+        is_long: bool = False,
     ) -> Stepped:
         limits = self._host.limits
         is_little = len(records) <= min(ENCODED_AT_ONCE_MAX, limits.writes_max)
@@ -530,8 +543,8 @@ class GroupExecutor:
             writes = [encode(record) for record in records]
             size_bytes = size_of(writes)
             if size_bytes <= limits.bytes_max:
-                return Stepped(command, writes, size_bytes, effects)
-        return Stepped(command, (), 0, effects, records, header)
+                return Stepped(command, writes, size_bytes, effects, is_long=is_long)
+        return Stepped(command, (), 0, effects, records, header, is_long)
 
     def settled(self, batch: GroupBatch, error: StorageError | None) -> None:
         """The append under way has ended, one way or the other."""
@@ -565,11 +578,11 @@ class GroupExecutor:
             self._look_for_late_at(self._append_began_ms + self._host.append_timeout_ms)
 
     def _look_for_late_at(self, deadline_ms: int) -> None:
-        self._late_timer = self._host.timers.set(deadline_ms, self._look_for_late)
+        self._late_timer = self._node_timers.set(deadline_ms, self._look_for_late)
 
     def _forget_late(self) -> None:
         if self._late_timer is not None:
-            self._host.timers.cancel(self._late_timer)
+            self._node_timers.cancel(self._late_timer)
             self._late_timer = None
 
     def _look_for_late(self) -> None:
@@ -617,10 +630,7 @@ class GroupExecutor:
     def _release(self, batch: GroupBatch) -> bool:
         """Let be seen what the batch made. False where it is too much at once: the rest follows in turns of its own."""
         # A long step is the last of its batch.
-        if (
-            _is_long(batch.steps[-1].effects)
-            or sum(len(stepped.effects) for stepped in batch.steps) > RELEASED_AT_ONCE_MAX
-        ):
+        if batch.steps[-1].is_long or sum([len(stepped.effects) for stepped in batch.steps]) > RELEASED_AT_ONCE_MAX:
             for stepped in batch.steps:
                 self._outbox.extend(stepped.effects)
                 self._outbox.append(stepped.command)
@@ -629,9 +639,11 @@ class GroupExecutor:
         try:
             for stepped in batch.steps:
                 ORIGIN.set(self._origin_of(stepped.command))
-                for effect in singly(stepped.effects):
+                for effect in stepped.effects:
+                    assert not isinstance(effect, Each), "a step with effects on each of many is long"
                     self._release_effect(effect)
                 self._release_command(stepped.command)
+            self._tell_change()
         finally:
             ORIGIN.set(releasing)
         return True
@@ -646,6 +658,7 @@ class GroupExecutor:
             if not self._outbox:
                 break
             self._release_one(self._next_due())
+        self._tell_change()
         if self._outbox:
             asyncio.get_running_loop().call_soon(self._go_on_releasing, context=DETACHED)
         return not self._outbox
@@ -675,11 +688,25 @@ class GroupExecutor:
         if isinstance(effect, Reply):
             self._answer(effect.call_id, effect.answer)
         elif isinstance(effect, Notify):
-            self._host.observe(effect.event)
+            self._tell(effect.event)
         elif isinstance(effect, SetTimer):
             self._set_timer(effect.key, effect.deadline_ms)
         else:
             self._cancel_timer(effect.key)
+
+    def _tell(self, event: Event | ViewEvent) -> None:
+        """Let an event be seen. Of the changes that many steps have made, one after the other, the last tells all."""
+        if isinstance(event, GroupChanged):
+            self._changed = event
+            return
+        if not isinstance(event, MemberCame):
+            self._tell_change()
+        self._host.observe(event)
+
+    def _tell_change(self) -> None:
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            self._host.observe(changed)
 
     def _release_command(self, command: Command) -> None:
         """Its effects are out: what is not answered now is parked; what was hung up gets no answer."""
@@ -692,7 +719,9 @@ class GroupExecutor:
         waiting = self._waiting.pop(call_id, None)
         if waiting is None:
             raise AssertionError(f"call {call_id} does not wait, and yet it is answered: {answer!r}")
-        self._settle(waiting, self._current(answer))
+        if waiting.is_parked:
+            self._unpark(waiting)
+        waiting.settle(self._current(answer))
 
     def _current(self, answer: Answer) -> Answer:
         """The answer, if memory is still the truth as it leaves. What the call did counts if the store takes it."""
@@ -705,16 +734,15 @@ class GroupExecutor:
     def _unpark(self, waiting: Waiting) -> None:
         if waiting.is_parked:
             waiting.is_parked = False
-            self._host.parked(-1)
+            self._host.unpark()
 
     def _park(self, call_id: int) -> None:
         waiting = self._waiting.get(call_id)
         if waiting is None or waiting.answer is not None:
             return
-        refusal = self._host.refuse_to_park()
+        refusal = self._host.park()
         if refusal is None:
             waiting.is_parked = True
-            self._host.parked(+1)
             return
         self._give_early(call_id, waiting, self._with_id(call_id, refusal))
 
@@ -733,7 +761,7 @@ class GroupExecutor:
         return (
             refusal
             if parked is None or parked.kind is not CallKind.JOIN
-            else replace(refusal, member_id=parked.member_id)
+            else refusal._replace(member_id=parked.member_id)
         )
 
     def _drop(self, call_id: int) -> None:
@@ -745,25 +773,31 @@ class GroupExecutor:
     # --- timers ------------------------------------------------------------------------------------------------------
 
     def _set_timer(self, key: TimerKey, deadline_ms: int) -> None:
-        self._cancel_timer(key)
+        if key in self._timers:
+            self._cancel_timer(key)
         if self._closed_by is not None:
             return
-        self._timers[key] = self._host.timers.set(deadline_ms, partial(self._fire, key))
+        self._timers[key] = self._node_timers.set(deadline_ms, partial(self._fire, key))
 
     def _cancel_timer(self, key: TimerKey) -> None:
         timer = self._timers.pop(key, None)
         if timer is not None:
-            self._host.timers.cancel(timer)
+            self._node_timers.cancel(timer)
 
     def _cancel_timers(self) -> None:
         for timer in self._timers.values():
-            self._host.timers.cancel(timer)
+            self._node_timers.cancel(timer)
         self._timers.clear()
 
     def _fire(self, key: TimerKey) -> None:
         del self._timers[key]
-        is_members = key.kind in _OF_MEMBERS
-        self.tell(TimerFired(key, self._host.heard_at_ms(self.group_id, key.subject) if is_members else None))
+        heard_at_ms = self._host.heard_at_ms(self.group_id, key.subject) if key.kind in _OF_MEMBERS else None
+        if key.kind is TimerKind.SESSION and not self._is_busy and not self._mailbox:
+            next_ms = renew_session(self._group, key.subject, heard_at_ms, self._host.now_ms())
+            if next_ms is not None:
+                self._set_timer(key, next_ms)
+                return
+        self.tell(TimerFired(key, heard_at_ms))
 
 
 def _weight_of(command: Command) -> int:
@@ -783,12 +817,12 @@ def _only_answer(call: Call, decision: Decision) -> Answer | None:
 
 def _is_last(stepped: Stepped) -> bool:
     """Nothing is stepped with it: it is too much, or a part that was only worked out, and the next one waits a turn."""
-    return _is_long(stepped.effects) or (stepped.command is _PART and not stepped.writes and not stepped.large)
+    return stepped.is_long or (stepped.command is _PART and not stepped.writes and not stepped.large)
 
 
 def _is_long(effects: Sequence[Effect]) -> bool:
     """Too many to be released in one go."""
-    return len(effects) > RELEASED_AT_ONCE_MAX or any(isinstance(effect, Each) for effect in effects)
+    return len(effects) > RELEASED_AT_ONCE_MAX or Each in map(type, effects)
 
 
 def _too_large(batch: GroupBatch) -> dict[int, Failure]:

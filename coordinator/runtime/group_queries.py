@@ -149,7 +149,7 @@ class GroupQueries:
             status_rule=judged.rule,
             commit_rate=pace.commit_rate,
             end_rate=pace.end_rate,
-            eta_ms=windows.eta_ms(lag, *pace),
+            eta_ms=None if judged.status is windows.PartitionStatus.STOP else windows.eta_ms(lag, *pace),
         )
 
     # --- lag ----------------------------------------------------------------------------------------------------------

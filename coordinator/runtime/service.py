@@ -6,7 +6,7 @@ another node or is loading, and the lists. Every other answer is the core's.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from functools import lru_cache, partial
@@ -188,8 +188,8 @@ class Service:
             is_shared=ownership.is_shared,
             on_moved=ownership.wake,
             decision_context=self._decision_context,
-            parked=self._parked,
-            refuse_to_park=self._refuse_to_park,
+            park=self._park,
+            unpark=self._unpark,
             append_timeout_ms=self._capacity.storage_append_timeout_ms,
             metadata_grew=self._metadata_grew,
             ended_calls=EndedCalls(),
@@ -332,6 +332,18 @@ class Service:
                 self.connections.event(GroupUnloaded(group_id))
             if number % SLICE == 0:
                 await asyncio.sleep(0)
+
+    @property
+    def may_vouch(self) -> bool:
+        """Whether members at rest may live by a pong of this node. Not once its lease may be over."""
+        return self._ownership.may_tell
+
+    def tell_doubt_to(self, connection: MemberConnection) -> None:
+        """As `tell_doubt`, of a node that may not vouch for anything, and for one channel at once. A node that stood
+        still finds pings before it looks at its lease.
+        """
+        for group_id in self.connections.groups_of(connection):
+            connection.on_event(GroupUnloaded(group_id))
 
     async def drain(self) -> None:
         """Stop: refuse new calls, answer those that wait, finish the appends under way, give everything up."""
@@ -500,6 +512,10 @@ class Service:
         """How many members the channel carries."""
         return self.connections.count_of(connection)
 
+    def carried_members(self, connection: MemberConnection, group_id: str) -> Set[str]:
+        """The group's members that the channel carries. Not to be kept, nor changed."""
+        return self.connections.carried_by(connection, group_id)
+
     def is_carried(self, group_id: str, member_id: str) -> bool:
         """Whether a channel carries the member."""
         return self.connections.connection_of(group_id, member_id) is not None
@@ -523,13 +539,17 @@ class Service:
 
     def end_channel(self, connection: MemberConnection, *, by_client: bool) -> None:
         """The connection is gone. Ended by its client's side, the members it carried have their grace to come back.
+        Those that a newer one carries on are not away, but were heard of on this one.
 
         In one go, for a member that comes back is to find its loss told already.
         """
         heard_at_ms = connection.heard_at_ms
-        for group_id, member_id in self.connections.release(connection):
-            lost = ConnectionLost(member_id, by_client, heard_at_ms)
-            survives(self._shards[self._shard_of(group_id)].lose_member, group_id, lost)
+        groups = self.connections.groups_of(connection)
+        carried = [(name, one) for name in groups for one in self.connections.carried_by(connection, name)]
+        lost = set(self.connections.release(connection))
+        for group_id, member_id in carried:
+            told = ConnectionLost(member_id, by_client and (group_id, member_id) in lost, heard_at_ms)
+            survives(self._shards[self._shard_of(group_id)].lose_member, group_id, told)
 
     def refuse_assignments(self, group_id: str) -> Failure | None:
         """Why a leader's large sync would be read in vain; None where the group may be waiting for one."""
@@ -879,16 +899,16 @@ class Service:
             registry.ends_history,
         )
 
-    def _refuse_to_park(self) -> Failure | None:
+    def _park(self) -> Failure | None:
         limit = self._capacity.parked_calls_max
         if self.parked_calls < limit:
+            self.parked_calls += 1
             return None
         # What the call said counts; so this is no reason to do anything but to ask again.
         return over_limit("parked_calls_max", limit, "What was said counts, but too many calls wait to wait for more")
 
-    def _parked(self, delta: int) -> None:
-        self.parked_calls += delta
-        self._observer.parked(delta)
+    def _unpark(self) -> None:
+        self.parked_calls -= 1
 
 
 def _hand_over(future: "asyncio.Future[Answer]", answer: Answer) -> None:

@@ -80,8 +80,8 @@ class ShardDependencies:
     on_moved: called when a shard that other nodes may own is there, is dropped, or is left to another node, for whoever
         decides what is to be done about it.
     decision_context: makes the context of a decision from the shard's running time.
-    parked: called when the number of parked calls changes, with the difference.
-    refuse_to_park: why no more calls may be parked; None while they may.
+    park: counts one more call that is parked; why no more may be, or None.
+    unpark: counts one less.
     append_timeout_ms: how long a call waits for an append.
     metadata_grew: called when the metadata of members grows or shrinks, with the difference in bytes.
     ended_calls: the calls of groups that end.
@@ -100,8 +100,8 @@ class ShardDependencies:
     is_shared: bool
     on_moved: Callable[[], None]
     decision_context: Callable[[RunningTimeRecord], DecisionContext]
-    parked: Callable[[int], None]
-    refuse_to_park: Callable[[], Failure | None]
+    park: Callable[[], Failure | None]
+    unpark: Callable[[], None]
     append_timeout_ms: int
     metadata_grew: Callable[[int], None]
     ended_calls: EndedCalls
@@ -159,11 +159,13 @@ class Shard:
         await self._unload(failure)
         keyspace, self._keyspace = self._keyspace, None
         if keyspace is not None:
+            url = None
             try:
                 await cast(SharedKeyspace, keyspace).hand_over(node_id)
+                url = failure.url
             finally:
                 # Not before: whoever hears it asks, and is to find the other node, or this one that loads it again.
-                each(groups, lambda group_id: self.observe(GroupUnloaded(group_id)))
+                each(groups, lambda group_id: self.observe(GroupUnloaded(group_id, url)))
                 self._forget_members()
 
     def lose(self) -> None:
@@ -412,7 +414,9 @@ class Shard:
 
     def _lose(self, error: StorageError) -> None:
         """Drop everything and acquire the shard again, because nothing can be written under this epoch any more."""
-        logger.error("shard %d is dropped: %s (%s)", self.number, error, type(error).__name__)
+        # That its lease is lost the node says, once for all shards; and a shard that another node has is no fault.
+        level = logging.DEBUG if self._deps.is_shared and isinstance(error, Fenced) else logging.ERROR
+        logger.log(level, "shard %d is dropped: %s (%s)", self.number, error, type(error).__name__)
         code = ErrorCode.NOT_COORDINATOR if isinstance(error, Fenced) else ErrorCode.COORDINATOR_NOT_AVAILABLE
         failure = Failure(code, "The shard was lost and is reloaded; find the coordinator and try again.")
         each(list(self.executors.values()), lambda executor: executor.end(failure))
@@ -513,13 +517,13 @@ class Shard:
         connection_ms = None if connection is None else connection.heard_at_ms
         return max((ms for ms in (request_ms, connection_ms) if ms is not None), default=None)
 
-    def refuse_to_park(self) -> Failure | None:
-        """Why no more calls can be held back; None where they can."""
-        return self._deps.refuse_to_park()
+    def park(self) -> Failure | None:
+        """One more call is held back; or why it cannot be."""
+        return self._deps.park()
 
-    def parked(self, delta: int) -> None:
-        """So many more calls are held back."""
-        self._deps.parked(delta)
+    def unpark(self) -> None:
+        """One call less is held back."""
+        self._deps.unpark()
 
     def metadata_grew(self, delta_bytes: int) -> None:
         """What members say takes so much more memory."""
@@ -561,6 +565,7 @@ class Shard:
             self._begin_reload(group_id)
 
     async def _reload(self, group_id: str, wait_ms: int) -> None:
+        told = ""
         while True:
             await sleep(self._deps.clock, wait_ms)
             try:
@@ -570,7 +575,9 @@ class Shard:
                 self._lose(error)
                 return
             except StorageError as error:
-                logger.error("group %r cannot be reloaded: %s", group_id, error, extra={"group_id": group_id})
+                if str(error) != told:
+                    told = str(error)
+                    logger.error("group %r cannot be reloaded: %s", group_id, error, extra={"group_id": group_id})
                 wait_ms = self._reload_backoff.wait_ms(self._deps.clock.now_ms())
         self._deps.view.forget(group_id)
         self.observe(GroupUnloaded(group_id))

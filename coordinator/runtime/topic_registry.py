@@ -101,6 +101,7 @@ class RegistryKeeper:
         self._following: asyncio.Task[None] | None = None
         self._loaded = asyncio.Event()
         self._invalid: StoredDataInvalid | None = None
+        self._told = ""  # the failure of the last change; none since one was stored
 
     async def open(self) -> None:
         """Load the registry, however long the store cannot be reached: take its keyspace, or follow the node that has
@@ -324,12 +325,15 @@ class RegistryKeeper:
         except BatchTooLarge as error:
             return Failure(ErrorCode.INVALID_REQUEST, f"The topic is too large to be stored: {error}.")
         except StorageError as error:
-            logger.error("a change of the topic registry failed: %s (%s)", error, type(error).__name__)
+            if str(error) != self._told:
+                self._told = str(error)
+                logger.error("a change of the topic registry failed: %s (%s)", error, type(error).__name__)
             if not isinstance(error, DEFINITE):
                 self._lose()
             return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The change may not have been stored; try again.")
         finally:
             self.append_since_ms = None
+        self._told = ""
         apply_topics(self.registry, records)
         self._tell(before)
         return None

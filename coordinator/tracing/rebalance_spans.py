@@ -114,9 +114,6 @@ class RebalanceSpans:
     def appended(self, append_metrics: AppendMetrics) -> None:
         """No span is of that."""
 
-    def parked(self, delta: int) -> None:
-        """No span is of that."""
-
     def _begin(self, event: RebalanceBegan) -> None:
         self._end(event.group_id, "superseded")
         self._end_what_is_late()

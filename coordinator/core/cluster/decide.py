@@ -28,7 +28,7 @@ MOVED_MEMBER_MS = 2.0
 other work time for each as it comes. A node that stops may have less time.
 """
 MOVED_MEMBERS_MAX_MS = 1_000
-"""A keyspace of very many members delays the others by no more."""
+"""A keyspace of very many members delays the others by no more, for each node that gives before its owner."""
 TRIED_AGAIN_MS = 1_000
 """How long after a step that failed, or whose result may not be known here yet, the keyspace is left alone."""
 
@@ -85,10 +85,16 @@ class Memory:
         self.tried_at_ms: dict[str, int] = {}
         self.handed_over_epochs: dict[str, int] = {}
         self.hand_overs_from_ms = 0
+        self.got_at_ms: dict[str, int] = {}
+        self.placed_at_ms = 0
         self._started_at_ms: dict[str, int] | None = None
+        self._owner_ids: dict[str, str] = {}
+        self._placement_revision = 0
 
     def observe(self, view: ClusterView, now_ms: int) -> None:
-        """Another state was read. Nodes of the first one have been there before. A restarted process has come anew."""
+        """Another state was read. Nodes of the first one have been there before, and so has what they own. A restarted
+        process has come anew.
+        """
         started_at_ms = {node_id: node.started_at_ms for node_id, node in view.nodes.items()}
         seen = self._started_at_ms
         came_ms = now_ms - SETTLE_MS if seen is None else now_ms
@@ -102,6 +108,17 @@ class Memory:
             for keyspace in view.placement.orders
             if keyspace not in view.owners
         }
+        if seen is not None:
+            self._observe_changes(view, now_ms)
+        self._owner_ids = {keyspace: owner.node_id for keyspace, owner in view.owners.items()}
+        self._placement_revision = view.placement_revision
+
+    def _observe_changes(self, view: ClusterView, now_ms: int) -> None:
+        got = {one.node_id for name, one in view.owners.items() if self._owner_ids.get(name) != one.node_id}
+        got_at_ms = {**self.got_at_ms, **dict.fromkeys(got, now_ms)}
+        self.got_at_ms = {node_id: at_ms for node_id, at_ms in got_at_ms.items() if node_id in view.nodes}
+        if view.placement_revision != self._placement_revision:
+            self.placed_at_ms = now_ms
 
     def tried(self, keyspace: str, now_ms: int) -> None:
         """The keyspace could not be handed over, or could not be taken: what shows it may be still to come."""
@@ -115,8 +132,7 @@ class Memory:
         """
         self.tried_at_ms[keyspace] = now_ms
         self.handed_over_epochs[keyspace] = epoch
-        wait_ms = min(round(members_take_ms), MOVED_MEMBERS_MAX_MS)
-        self.hand_overs_from_ms = max(self.hand_overs_from_ms, now_ms) + wait_ms
+        self.hand_overs_from_ms = max(self.hand_overs_from_ms, now_ms) + _wait_ms(members_take_ms)
 
     def hurry(self, now_ms: int) -> None:
         """What waits for the members of the last hand-overs may begin."""
@@ -207,8 +223,11 @@ def next_steps(here: Here, view: ClusterView, memory: Memory, now_ms: int) -> Ne
     looks: list[int] = []
     under_way = [members for members in here.busy.values() if members is not None]
     dropped = {step.keyspace for step in steps if isinstance(step, Drop)}
-    for name in _unoccupied(here, view, dropped):
-        due_ms, step = _step(name, here, view, memory)
+    gives_before: dict[str, set[str]] = {}
+    for name in here.keyspaces:
+        if name in here.busy or name in dropped:
+            continue
+        due_ms, step = _step(name, here, view, memory, gives_before)
         if step is None:
             continue
         if due_ms > now_ms:
@@ -230,6 +249,11 @@ def moved_member_ms(members: int, left_ms: int) -> float:
     return min(MOVED_MEMBER_MS, max(0, left_ms) / max(1, members))
 
 
+def _wait_ms(members_take_ms: float) -> int:
+    """How long a hand-over waits for members of one keyspace that take so long."""
+    return min(round(members_take_ms), MOVED_MEMBERS_MAX_MS)
+
+
 def _may_move_now(members: int, under_way: Sequence[int]) -> bool:
     """Whether a keyspace of so many members may be handed over beside those of so many."""
     if not under_way:
@@ -245,12 +269,14 @@ def _lost(here: Here, view: ClusterView) -> Iterable[str]:
             yield name
 
 
-def _unoccupied(here: Here, view: ClusterView, dropped: Iterable[str]) -> Iterable[str]:
-    return (name for name in here.keyspaces if name not in {*here.busy, *dropped})
+def _step(
+    name: str, here: Here, view: ClusterView, memory: Memory, gives_before: dict[str, set[str]]
+) -> tuple[int, Step | None]:
+    """What is to be done about a keyspace, and from when on.
 
-
-def _step(name: str, here: Here, view: ClusterView, memory: Memory) -> tuple[int, Step | None]:
-    """What is to be done about a keyspace, and from when on."""
+    gives_before: by node, who has something to give to it that comes before in the order of keyspaces. What another
+    node has to give is added.
+    """
     me = here.announcement
     owner, candidates = view.owners.get(name), view.should_own(name, me.format_major)
     due_ms = memory.tried_at_ms.get(name, -TRIED_AGAIN_MS) + TRIED_AGAIN_MS
@@ -259,13 +285,31 @@ def _step(name: str, here: Here, view: ClusterView, memory: Memory) -> tuple[int
             return 0, None
         since_ms = memory.ownerless_since_ms.get(name, 0)
         return max(due_ms, since_ms + candidates.index(me.node_id) * TURN_MS), Take(name)
+    # There may be no candidate: the state may still show this node's former process, of another format.
+    is_in_place = not candidates or candidates[0] == owner.node_id or view.drains(candidates[0])
     if owner.node_id != me.node_id:
+        if not is_in_place:
+            gives_before.setdefault(candidates[0], set()).add(owner.node_id)
         return 0, None
     if name not in here.loaded:
         return 0 if memory.is_handed_back(name, owner.epoch) else due_ms, Take(name)
-    # There may be no candidate: the state may still show this node's former process, of another format.
-    if here.loaded[name] is None or not candidates or candidates[0] == me.node_id or view.drains(candidates[0]):
+    if here.loaded[name] is None or is_in_place:
         return 0, None
+    target = candidates[0]
     if not view.drains(me.node_id):
-        due_ms = max(due_ms, memory.came_at_ms[candidates[0]] + SETTLE_MS)
-    return due_ms, HandOver(name, candidates[0])
+        turns = len(gives_before.get(target, ()))
+        due_ms = max(due_ms, _given_at_ms(target, memory, turns, here.members.get(name, 0)))
+    return due_ms, HandOver(name, target)
+
+
+def _given_at_ms(node_id: str, memory: Memory, turns: int, members: int) -> int:
+    """When a node, which may take its time, hands a keyspace of so many members to another one, where so many nodes
+    give before it.
+
+    The node that gets keyspaces is left the time for the members of each, whoever gives it. Nobody knows how many the
+    others' keyspaces have, so each reckons with those of its own.
+    """
+    wait_ms = _wait_ms(members * MOVED_MEMBER_MS)
+    got_at_ms = memory.got_at_ms.get(node_id)
+    begins_ms = max(memory.came_at_ms[node_id] + SETTLE_MS, memory.placed_at_ms)
+    return max(begins_ms, 0 if got_at_ms is None else got_at_ms + wait_ms) + turns * wait_ms

@@ -91,10 +91,9 @@ def why_not_joined(placement: Placement, keyspaces: Iterable[str], node_id: str)
         return None
     ours = set(keyspaces)
     if placement.orders.keys() != ours:
-        detail = f"The placement has {len(placement.orders)} keyspaces, and this node has {len(ours)}"
-        return Failure(
-            ErrorCode.INVALID_REQUEST, f"{detail}; each node needs the same number of shards.", field="shards"
-        )
+        shards, our_shards = len(placement.orders) - 1, len(ours) - 1  # the topic registry is no shard
+        detail = f"The cluster has {shards} shards, and this node is set to {our_shards}"
+        return Failure(ErrorCode.INVALID_REQUEST, f"{detail}; each node needs the same number.", field="shards")
     if node_id not in placement.nodes and len(placement.nodes) >= NODES_MAX:
         detail = f"Node {node_id!r} cannot join {len(placement.nodes)} nodes; remove those that are gone"
         return over_limit("nodes_max", NODES_MAX, detail, field="node_id")

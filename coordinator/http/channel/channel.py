@@ -29,7 +29,7 @@ from websockets.frames import Frame, Opcode
 from rallypoint.coordinator.access.policy import ALL_RIGHTS
 from rallypoint.coordinator.access.principals import ANONYMOUS
 from rallypoint.coordinator.collector import forget_frames
-from rallypoint.coordinator.core.effects import LARGE_ANSWERS, Failure
+from rallypoint.coordinator.core.effects import LARGE_ANSWERS, Failure, RebalanceBegan
 from rallypoint.coordinator.http.access.audit import Audit
 from rallypoint.coordinator.http.access.control import JOIN_GROUP, Permit
 from rallypoint.coordinator.http.access.held_calls import NO_LONGER
@@ -50,6 +50,7 @@ from rallypoint.coordinator.http.channel.codec import (
     DRAIN_TEXT,
     Id,
     answer_text,
+    failure_text,
     parse_call,
     problem_text,
     push_name,
@@ -88,6 +89,8 @@ PINGS_IN_A_SESSION = 3
 SCRAP_BYTES = 1_024
 """A fragment below this size counts as a frame without a call, unless it is the last of its message."""
 _CONTROL = frozenset((Opcode.CLOSE, Opcode.PING, Opcode.PONG))
+_TEXT = Opcode.TEXT
+"""In its class it takes ten times as long to be found, and each frame asks for it."""
 
 log = logging.getLogger("rallypoint.http")
 access = logging.getLogger("rallypoint.access")
@@ -164,7 +167,8 @@ class ChannelContext:
 class Channel:
     """The calls and answers of one connection, and the members that call on it.
 
-    `on_token` is called when a token that is known has come in the first message; it may raise Refused.
+    `on_token` is called with the connection when a token that is known has come in the first message; it may raise
+    Refused.
     `permit` is that of its caller, once that is known.
     """
 
@@ -177,6 +181,7 @@ class Channel:
         "_ending",
         "_goodbye",
         "_has_guessed",
+        "_has_told_doubt",
         "_host",
         "_is_busy",
         "_is_late",
@@ -199,7 +204,7 @@ class Channel:
         self._host = host
         self._request_id = request_id
         self.permit = permit
-        self.on_token: Callable[[], None] | None = None
+        self.on_token: Callable[[Wire | None], None] | None = None
         self._socket: Wire | None = None
         self._calls: dict[int | str, tuple[WaitingCall, bool, s.GroupCall]] = {}
         self._committing: tuple[Id, asyncio.Future[None]] | None = None
@@ -212,6 +217,7 @@ class Channel:
         self._making: asyncio.Task[None] | None = None
         self._is_late = False
         self._has_guessed = False
+        self._has_told_doubt = False
         self._is_members = False
         self._is_over = False
 
@@ -287,8 +293,7 @@ class Channel:
         if not self._may_take_at_once(len(payload)):
             return False
         assert self._socket is not None
-        if self._may_send(self._socket):
-            self._socket.send_pong(payload)
+        self._answer_ping(self._socket, payload)
         return True
 
     def _may_take_at_once(self, size_bytes: int) -> bool:
@@ -301,6 +306,8 @@ class Channel:
 
     def admits(self, frame: Frame) -> bool:
         """Called for each frame of the client, in order."""
+        if self.permit is not None and _is_whole_text(frame):
+            return True
         if self._ending is not None or frame.opcode is Opcode.CLOSE:
             return True
         if not self.is_authenticated:
@@ -308,7 +315,7 @@ class Channel:
                 return True
             self._refuse_stranger()
             return False
-        if _is_whole_text(frame) or _is_part_of_much(frame):
+        if _is_part_of_much(frame):
             return True
         if self._control_frames is None:
             self._control_frames = FrameRate(self._context.limits.channel_control_frames_max)
@@ -353,8 +360,7 @@ class Channel:
                 self._refuse(None, refuse(ErrorCode.INVALID_REQUEST, "A message is a text, not binary."))
                 self._context.bodies.release(self)
             elif kind is WSMsgType.PING:
-                if self._may_send(socket):
-                    socket.send_pong(message.data)
+                self._answer_ping(socket, message.data)
             elif kind is WSMsgType.CLOSE:
                 return Ending.CLOSED
             else:
@@ -366,14 +372,24 @@ class Channel:
             return True
         return message.type is WSMsgType.TEXT and len(message.data) > LARGE_BYTES
 
+    def _answer_ping(self, socket: Wire, payload: bytes) -> None:
+        """Members at rest live by the pong, so where this node cannot vouch for them they hear of that first."""
+        service = self._context.service
+        if service.may_vouch:
+            self._has_told_doubt = False
+        elif not self._has_told_doubt:
+            self._has_told_doubt = True
+            service.tell_doubt_to(self)
+        if self._may_send(socket):
+            socket.send_pong(payload)
+
     async def _rest(self) -> bool:
         """Read nothing until the client has; False where it does not in the time that a ping may take."""
         assert self._socket is not None
-        assert self._socket.writer is not None
         context = self._context
         try:
             async with time_limit(context.service.clock, context.limits.channel_ping_interval_ms * 3 // 2):
-                await self._socket.writer.drain()
+                await self._socket.drain()
         except TimeoutError:
             self._abort()
             return False
@@ -454,17 +470,15 @@ class Channel:
         if self._ending is not None or self._is_late:
             return
         call = self._parse(text)
-        wait_ms = self._refusal_wait_ms(call)
+        wait_ms = self._refusal_wait_ms(call) if isinstance(call, s.AuthenticateCall) else 0
         if wait_ms:
             self._is_late = True  # what comes behind is not looked at: there is no second try
             Deadline(self._context.service.clock, wait_ms, partial(self._take_late, text, call))
         else:
             self._take_call(text, call)
 
-    def _refusal_wait_ms(self, call: s.ChannelCall | Refused) -> int:
+    def _refusal_wait_ms(self, call: s.AuthenticateCall) -> int:
         """How long the refusal of an unknown token waits, if it is one."""
-        if not isinstance(call, s.AuthenticateCall):
-            return 0
         context = self._context
         try:
             context.permit_of(call.token, "token")
@@ -594,7 +608,7 @@ class Channel:
                 self._has_guessed = True
             raise
         if self.on_token is not None:
-            self.on_token()
+            self.on_token(self._socket)
             self.on_token = None
         self.permit = permit
         permit.tell_end()
@@ -651,7 +665,7 @@ class Channel:
         """Of what a channel carries, a leave by the instance id alone is an operator's act, and a commit from outside
         no member's.
         """
-        if self.permit is None or isinstance(answer, Failure):
+        if type(call) not in _OF_OPERATORS or self.permit is None or isinstance(answer, Failure):
             return
         who, audit = self.permit.caller.name, self._context.audit
         if takes_out_others(call.body):
@@ -680,9 +694,9 @@ class Channel:
             before = self._making
             self._making = begin(self._answer_large(before, call_id, answer, keeps_session), self.end_by_fault)
         elif isinstance(answer, Failure):
-            problem = problem_of(answer)
-            self._count(call_id, op, problem.status, answer.code.name)
-            self._send(problem_text(call_id, problem))
+            status, text = failure_text(call_id, answer)
+            self._count(call_id, op, status, answer.code.name)
+            self._send(text)
         else:
             status = status_of(answer)
             self._is_members = self._is_members or op in _MEMBERS_OPS
@@ -732,7 +746,9 @@ class Channel:
             access.debug("%s on a channel: %s, to %s", op, outcome, self._host, extra={"request_id": request_id})
 
     def on_event(self, event: ConnectionEvent) -> None:
-        """Push what has happened to a group, or to the registry."""
+        """Push what has happened to a group, or to the registry; of a rebalance nothing to who has come to it."""
+        if self._calls and type(event) is RebalanceBegan and self._all_join(event.group_id):
+            return
         permit = self.permit
         if permit is not None and permit.rights is not ALL_RIGHTS:
             seen = _as_seen(event, permit)
@@ -740,6 +756,15 @@ class Channel:
                 return
             event = seen
         self._push(push_name(event), push_text(event))
+
+    def _all_join(self, group_id: str) -> bool:
+        """Whether a join waits for its answer of each member of the group here. What waits now is of this rebalance."""
+        joining = {
+            call.body.member_id
+            for _, _, call in self._calls.values()
+            if isinstance(call, s.JoinCall) and call.group_id == group_id
+        }
+        return bool(joining) and joining.issuperset(self._context.service.carried_members(self, group_id))
 
     def warn_of_drain(self) -> None:
         """Push that the node is stopping."""
@@ -777,7 +802,7 @@ def _as_seen(event: ConnectionEvent, permit: Permit) -> ConnectionEvent | None:
 
 
 def _is_whole_text(frame: Frame) -> bool:
-    return frame.opcode is Opcode.TEXT and frame.fin
+    return frame.opcode is _TEXT and frame.fin
 
 
 def _is_part_of_much(frame: Frame) -> bool:
@@ -800,6 +825,9 @@ _ANSWERED = frozenset((WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.PING))
 
 # Tuples: a union written in place is made anew for each call.
 _ANSWERS = (BaseModel, Failure)
+
+_OF_OPERATORS: frozenset[type] = frozenset({s.LeaveCall, s.CommitCall})
+"""Calls that may be an operator's act, or of no member."""
 
 _MEMBERS_OPS = frozenset({"join", "sync", "heartbeat"})
 """Calls that get an answer, and no refusal, from a group that the caller is in."""

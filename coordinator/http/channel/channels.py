@@ -67,7 +67,7 @@ class Channels:
             )
         accepted = accept_handshake(request)
         self._check_room()
-        host, connection = request.remote or "", request.protocol
+        host = request.remote or ""
         origin = ORIGIN.get()
         request_id = "" if origin is None else origin.request_id
         channel = Channel(context, host, permit, request_id=request_id)
@@ -82,7 +82,7 @@ class Channels:
         )
         self._open[channel] = None
         if permit is None:
-            channel.on_token = lambda: self._authenticated(channel, connection)
+            channel.on_token = lambda connection: self._authenticated(channel, connection)
             self._unauthenticated.add(channel, network_of(host))
             self._make_place()
         context.metrics.channels_open(+1)

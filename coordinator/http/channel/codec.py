@@ -7,8 +7,9 @@ from functools import lru_cache
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
-from rallypoint.coordinator.core.effects import GroupUnloaded, RebalanceBegan
-from rallypoint.coordinator.http.errors import Refused, refuse
+from rallypoint.coordinator.core.effects import Failure, GroupUnloaded, RebalanceBegan
+from rallypoint.coordinator.http.answers.answer_text import encode
+from rallypoint.coordinator.http.errors import Refused, problem_fields, refuse
 from rallypoint.coordinator.http.requests.inputs import (
     SHAPED_BYTES,
     BodyLimits,
@@ -153,6 +154,13 @@ def problem_text(call_id: Id, problem: m.Problem) -> bytes:
     return answer_text(call_id, problem.status, problem.model_dump_json(exclude_none=True).encode())
 
 
+def failure_text(call_id: Id, failure: Failure) -> tuple[int, bytes]:
+    """The status, and the answer, of a call that the service refused."""
+    fields = problem_fields(failure)
+    status: int = fields["status"]
+    return status, answer_text(call_id, status, encode(fields))
+
+
 @lru_cache(maxsize=16)
 def push_text(event: ConnectionEvent) -> bytes:
     """The text that connections push of an event: made once for all of them."""
@@ -165,7 +173,7 @@ def push_text(event: ConnectionEvent) -> bytes:
             rejoin_within_ms=event.rejoin_within_ms,
         )
     elif isinstance(event, GroupUnloaded):
-        push = s.UnloadedPush(group_id=event.group_id)
+        push = s.UnloadedPush(group_id=event.group_id, url=event.url)
     elif isinstance(event, MemberDropped):
         push = s.DroppedPush(group_id=event.group_id, member_id=event.member_id)
     else:

@@ -3,6 +3,7 @@
 A text may be taken as it comes (`Channel.take_at_once`). The channel itself answers pings: what it sends is bounded.
 """
 
+import asyncio
 from enum import Enum, auto
 from typing import Protocol
 
@@ -42,19 +43,8 @@ class UnreachableError(ConnectionError):
     """The system has given up a connection whose client it does not reach. Nobody has ended it."""
 
 
-class Drained(Protocol):
-    """What waits to be sent."""
-
-    async def drain(self) -> None:
-        """Return when the client has read enough of it. Raises ConnectionError where the connection is lost."""
-
-
 class Wire(Protocol):
     """The service's end of a channel's connection."""
-
-    @property
-    def writer(self) -> Drained | None:
-        """None until hands are shaken."""
 
     @property
     def has_queued(self) -> bool:
@@ -67,6 +57,9 @@ class Wire(Protocol):
     @property
     def heard_at_ms(self) -> int:
         """When something came last, by the service's clock; or when the connection began."""
+
+    async def drain(self) -> None:
+        """Return when the client has read enough of what was sent. Cancelled as the connection is lost."""
 
     def ping_within(self, ping_ms: int) -> None:
         """From now on ping the client after so long without a sign of life, if not sooner."""
@@ -143,6 +136,25 @@ class Receiver(Protocol):
         """The connection is lost. `error`: the system's, if the client has not just ended it."""
 
 
+class ChannelServer(Protocol):
+    """Counts the connections, and ends those that are left; `connections.HttpServer` is one."""
+
+    def channel_lost(self, channel: "ChannelProtocol") -> None:
+        """The connection has ended."""
+
+
+class ChannelProtocol(Protocol):
+    """What a connection becomes after its handshake: the event loop's protocol, in place of that of aiohttp."""
+
+    serving: "asyncio.Task[None] | None"
+
+    def pause_writing(self) -> None:
+        """The client is slow to read what was written; the event loop says when that is over."""
+
+    def abort(self) -> None:
+        """Cut the connection."""
+
+
 class Upgradable(Protocol):
     """What a channel needs of its HTTP connection; `connections.Connection` is one."""
 
@@ -154,3 +166,9 @@ class Upgradable(Protocol):
 
     def upgrade(self, receiver: Receiver) -> None:
         """Hand over what has come behind the request, and all that comes."""
+
+    def hand_over(self, channel: ChannelProtocol) -> ChannelServer | None:
+        """The connection is the channel's from now on. Called in the task of its request, which ends after that.
+
+        Returns who is to be told of the end; None if the connection is lost already, and that was told.
+        """

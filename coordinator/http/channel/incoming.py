@@ -9,7 +9,6 @@ on: that something comes is a sign of life.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -45,6 +44,8 @@ class Message(NamedTuple):
 
 
 LOST = Message(WSMsgType.CLOSED)
+# Each frame asks for these, and in its class a member of an enumeration takes ten times as long to be found.
+_TEXT, _PONG, _TEXT_MESSAGE = Opcode.TEXT, Opcode.PONG, WSMsgType.TEXT
 _TYPES = {Opcode.TEXT: WSMsgType.TEXT, Opcode.BINARY: WSMsgType.BINARY, Opcode.PING: WSMsgType.PING}
 
 
@@ -105,10 +106,11 @@ class Incoming:
         self._protocol = Protocol(Side.SERVER, max_size=bytes_max + CONTROL_BYTES_MAX)
         self._came = b""
         self._at = 0
-        self._frames: deque[Frame] = deque()
+        # Lists: of an empty deque the first 64 places are there already, and these are nearly always empty.
+        self._frames: list[Frame] = []
         self._type = WSMsgType.TEXT
         self._parts: list[bytes] = []
-        self._queue: deque[Message] = deque()
+        self._queue: list[Message] = []
         self._receiver: asyncio.Future[None] | None = None
         self._unfinished_bytes = 0
         self._waits = False
@@ -143,7 +145,7 @@ class Incoming:
                 await self._receiver
             finally:
                 self._receiver = None
-        return self._queue.popleft() if self._queue[0] is not LOST else LOST
+        return self._queue.pop(0) if self._queue[0] is not LOST else LOST
 
     def read_behind(self) -> None:
         """The speaker is busy from now on: read a little of what comes, though it waits."""
@@ -157,8 +159,7 @@ class Incoming:
         return False, b""
 
     def feed_eof(self) -> None:
-        """Called by aiohttp as the connection is lost."""
-        self.lose(None)
+        """Called by aiohttp when it gives the connection away. Of a lost one `lose` is called."""
 
     def take(self, data: bytes) -> None:
         """Called for all that comes."""
@@ -185,7 +186,7 @@ class Incoming:
             return False
         self._parse_slice()
         if len(self._frames) == 1:
-            self._hand_over(self._frames.popleft())
+            self._hand_over(self._frames.pop(0))
         elif self._frames:
             self._share.spent(len(self._frames))  # parsed, though not taken
         return not (self._queue or self._has_more)
@@ -245,7 +246,7 @@ class Incoming:
         left = units
         while left > 0 and self._may_hand_over:
             if self._frames:
-                frame = self._frames.popleft()
+                frame = self._frames.pop(0)
                 left -= 1 + len(frame.data) // UNIT_BYTES
                 self._hand_over(frame)
             elif (broken := self._protocol.parser_exc) is not None:
@@ -289,11 +290,11 @@ class Incoming:
             self._break_off()
             return
         opcode = frame.opcode
-        if opcode is Opcode.PONG:
+        if opcode is _PONG:
             return  # a sign of life, as all that comes
         data = bytes(frame.data)
-        if opcode is Opcode.TEXT and frame.fin:
-            self._whole(WSMsgType.TEXT, data)
+        if opcode is _TEXT and frame.fin:
+            self._whole(_TEXT_MESSAGE, data)
         elif opcode is Opcode.CLOSE:
             if self._on_close is not None:
                 self._on_close()
@@ -319,7 +320,7 @@ class Incoming:
         if self._unfinished_bytes > LARGE_BYTES >= len(data):
             self._speaker.may_grow(0)  # of a large one the speaker lets go when it is parsed
         self._unfinished_bytes = 0
-        if kind is not WSMsgType.TEXT or not self._speaker.take_at_once(data):
+        if kind is not _TEXT_MESSAGE or not self._speaker.take_at_once(data):
             self._put(Message(kind, data))
 
     def _refuse(self, broken: Exception) -> None:

@@ -1,7 +1,8 @@
 """The connection of a channel: the answer that becomes a WebSocket, what is sent on it, its pings and its end.
 
-What comes is `incoming`'s. A text is sent as a whole frame, without a coroutine; it leaves at the end of the turn of
-the event loop (`write_coalescing`). What is said is not known here.
+aiohttp shakes hands, and is then done with the connection: request, answer and tasks of it are forgotten, for a channel
+may last for days. What comes is `incoming`'s. A text is sent as a whole frame, without a coroutine; it leaves at the
+end of the turn of the event loop (`write_coalescing`). What is said is not known here.
 """
 
 import asyncio
@@ -13,16 +14,19 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from websockets.frames import Close, CloseCode, Frame, Opcode
 
-from rallypoint.coordinator.http.channel.contract import Speaker, UnreachableError, Upgradable
+from rallypoint.coordinator.collector import forget_frames
+from rallypoint.coordinator.http.channel.contract import ChannelServer, Speaker, UnreachableError, Upgradable
 from rallypoint.coordinator.http.channel.incoming import Incoming, Message
 from rallypoint.coordinator.http.channel.pings import Check, Pings
 from rallypoint.coordinator.http.limits.deadline import Deadline
 from rallypoint.coordinator.http.limits.turn_share import TurnShare
 from rallypoint.coordinator.http.write_coalescing import GatheringTransport
+from rallypoint.coordinator.runtime.event_loop.faults import begin
 
 GOODBYE_SECONDS = 1.0
 """How long the client may take to answer the close. Then the connection is cut."""
 SWITCHING_PROTOCOLS = 101
+_TEXT = Opcode.TEXT
 _UNREACHABLE = frozenset((errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN))
 CLOSED_NORMALLY = Close(CloseCode.NORMAL_CLOSURE, "").serialize()
 
@@ -56,6 +60,7 @@ class ChannelResponse(web.StreamResponse):
         self._ping_ms = ping_ms
         self._bytes_max = bytes_max
         self._writer: AbstractStreamWriter | None = None
+        self._connection: Upgradable | None = None
         self._socket: WebSocket | None = None
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
@@ -70,13 +75,13 @@ class ChannelResponse(web.StreamResponse):
         except BaseException:  # also a cancellation: the client has gone, and nobody will ask for the end
             self._on_ended()
             raise
-        connection = cast(Upgradable, request.protocol)
+        self._connection = connection = cast(Upgradable, request.protocol)
         self._socket = WebSocket(
             self._speaker,
             cast(GatheringTransport, transport),
-            writer,
             connection.turn_share,
             self._pings,
+            self._on_ended,
             ping_ms=self._ping_ms,
             bytes_max=self._bytes_max,
         )
@@ -84,50 +89,69 @@ class ChannelResponse(web.StreamResponse):
         return writer
 
     async def write_eof(self, data: bytes = b"") -> None:
-        """Called by aiohttp once hands are shaken. Returns when the channel is over."""
-        socket = self._socket
+        """Called by aiohttp once hands are shaken. There is nothing to write; aiohttp's own tasks end behind it."""
+        socket, connection = self._socket, self._connection
         assert socket is not None, "it is prepared before its end"
-        try:
-            await self._speaker.serve(socket)
-        finally:
-            self._on_ended()
-            socket.stop()
-        await super().write_eof()
+        assert connection is not None
+        socket.serve(self._speaker)
+        socket.server = connection.hand_over(socket)
 
 
-class WebSocket:
-    """The service's end of a channel's connection, after the handshake."""
+async def _serve(speaker: Speaker, socket: "WebSocket") -> None:
+    """From the handshake to the end of the channel. Cancelled as the connection is lost."""
+    try:
+        await speaker.serve(socket)
+    except asyncio.CancelledError as error:
+        forget_frames(error)
+        raise
+    finally:
+        socket.stop()
+        socket.transport.close()
+
+
+class WebSocket(asyncio.Protocol):
+    """The service's end of a channel's connection, after the handshake.
+
+    `server`: is told when the connection has ended. `serving`: the task that ends with the channel.
+    """
 
     __slots__ = (
         "_answer_ms",
         "_answer_timer",
         "_closed",
+        "_drained",
         "_error",
         "_has_sent_close",
+        "_is_closed",
+        "_is_full",
         "_look",
         "_now_s",
+        "_on_ended",
         "_ping_ms",
         "_pings",
         "heard_at_ms",
         "incoming",
+        "server",
+        "serving",
         "transport",
-        "writer",
     )
 
     def __init__(
         self,
         speaker: Speaker,
         transport: GatheringTransport,
-        writer: AbstractStreamWriter,
         share: TurnShare,
         pings: Pings,
+        on_ended: Callable[[], None],
         *,
         ping_ms: int,
         bytes_max: int,
     ) -> None:
         self.transport = transport
-        self.writer = writer
+        self.server: ChannelServer | None = None
+        self.serving: asyncio.Task[None] | None = None
         self._pings = pings
+        self._on_ended: Callable[[], None] | None = on_ended
         self._now_s = asyncio.get_running_loop().time
         self._ping_ms = ping_ms
         self._answer_ms = ping_ms // 2
@@ -135,7 +159,10 @@ class WebSocket:
         self._answer_timer: Deadline | None = None
         self._error: BaseException | None = None
         self._has_sent_close = False
-        self._closed = asyncio.Event()
+        self._is_closed = False
+        self._closed: asyncio.Future[None] | None = None
+        self._is_full = False
+        self._drained: asyncio.Future[None] | None = None
         self.incoming = Incoming(
             speaker,
             transport,
@@ -148,6 +175,44 @@ class WebSocket:
         )
         self._look: Check | None = None
         self._look_in(ping_ms)
+
+    def serve(self, speaker: Speaker) -> None:
+        """Let the speaker serve until the channel ends. Then it stops, and the connection is closed."""
+        self.serving = begin(_serve(speaker, self), self.abort, is_of_request=True)
+
+    # --- the connection ----------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the event loop."""
+        self.incoming.take(data)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Called by the event loop."""
+        self.incoming.lose(exc)
+        if self.serving is not None:
+            self.serving.cancel()
+        server, self.server = self.server, None
+        if server is not None:
+            server.channel_lost(self)
+
+    def pause_writing(self) -> None:
+        """Called by the event loop, or its transport: much waits to be sent."""
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        """Called where that is no longer so."""
+        self._is_full = False
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    async def drain(self) -> None:
+        """Return when the client has read enough of what was sent. By one caller at a time."""
+        if self._is_full:
+            self._drained = asyncio.get_running_loop().create_future()
+            try:
+                await self._drained
+            finally:
+                self._drained = None
 
     # --- receiving ---------------------------------------------------------------------------------------------------
 
@@ -173,7 +238,7 @@ class WebSocket:
 
     def send_text(self, text: bytes) -> None:
         """Send it. If the client has gone, it is dropped."""
-        self._send(Opcode.TEXT, text)
+        self._send(_TEXT, text)
 
     def send_pong(self, payload: bytes) -> None:
         """Answer a ping. If the client has gone, it is dropped."""
@@ -196,13 +261,10 @@ class WebSocket:
         """
         self._send_close(Close(code, reason).serialize())
         await asyncio.sleep(0)  # it leaves at the end of this turn
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._is_closed:
             return
-        try:
-            async with asyncio.timeout(GOODBYE_SECONDS):
-                await self._closed.wait()
-        except TimeoutError:
-            return
+        self._closed = asyncio.get_running_loop().create_future()
+        await asyncio.wait((self._closed,), timeout=GOODBYE_SECONDS)
 
     def abort(self) -> None:
         """Cut the connection."""
@@ -210,7 +272,10 @@ class WebSocket:
         self.transport.abort()
 
     def stop(self) -> None:
-        """The channel is over: nothing is called any more."""
+        """The channel is over: `on_ended` is called, once, and nothing after it."""
+        on_ended, self._on_ended = self._on_ended, None
+        if on_ended is not None:
+            on_ended()
         self.incoming.close()
         if self._look is not None:
             self._look.cancel()
@@ -220,12 +285,20 @@ class WebSocket:
     def _on_close(self) -> None:
         """The client's close. It is answered, unless this side's came first."""
         self._send_close(CLOSED_NORMALLY)
-        self._closed.set()
+        self._let_go()
 
     def _lost(self, error: BaseException | None) -> None:
         if isinstance(error, OSError) and error.errno in _UNREACHABLE and self._error is None:
             self._error = UnreachableError(*error.args)
-        self._closed.set()
+        self._let_go()
+        if self.serving is None:
+            self.stop()  # lost between the answer to its handshake and its end: aiohttp may never ask for that
+
+    def _let_go(self) -> None:
+        """The client has said that it goes, or has gone: nobody waits for its close any more."""
+        self._is_closed = True
+        if self._closed is not None and not self._closed.done():
+            self._closed.set_result(None)
 
     def _send_close(self, payload: bytes) -> None:
         if not self._has_sent_close:

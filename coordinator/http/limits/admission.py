@@ -65,6 +65,10 @@ class Unauthenticated(Generic[Held]):
     def __contains__(self, one: object) -> bool:
         return one in self._network_of
 
+    def network_of(self, one: Held) -> Network | None:
+        """None where it is not here."""
+        return self._network_of.get(one)
+
     def add(self, one: Held, network: Network) -> None:
         """It has come, and is not here yet."""
         held = self._held_by.setdefault(network, {})
@@ -145,6 +149,16 @@ class Admission(Generic[Held]):
         self._unauthenticated.remove(held)
         self._authenticated.add(held)
         return True
+
+    def replace(self, connection: Held, successor: Held) -> None:
+        """It goes on as another one, of the same address; among those that have not authenticated as the newest."""
+        network = self._unauthenticated.network_of(connection)
+        if network is not None:
+            self._unauthenticated.remove(connection)
+            self._unauthenticated.add(successor, network)
+        elif connection in self._authenticated:
+            self._authenticated.remove(connection)
+            self._authenticated.add(successor)
 
     def go(self, connection: Held) -> None:
         """It has ended."""

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from types import TracebackType
 
-from rallypoint.coordinator.runtime.event_loop.clock import Clock
+from rallypoint.coordinator.runtime.event_loop.clock import Clock, Handle
 
 
 class Deadline:
@@ -21,16 +21,19 @@ class Deadline:
         self._clock = clock
         self._callback = callback
         self._due_ms = clock.now_ms() + wait_ms
-        self._handle = clock.call_at(self._due_ms, self._look)
+        self._handle: Handle | None = clock.call_at(self._due_ms, self._look)
 
     def cancel(self) -> None:
         """Let it not happen; when it has happened already, nothing changes."""
-        self._handle.cancel()
+        if self._handle is not None:
+            self._handle.cancel()
 
     def _look(self) -> None:
         if self._clock.now_ms() < self._due_ms:
             self._handle = self._clock.call_at(self._due_ms, self._look)
         else:
+            # A handle that was due when it was made goes on knowing this deadline, and would be known by it.
+            self._handle = None
             self._callback()
 
 

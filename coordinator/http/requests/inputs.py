@@ -178,6 +178,8 @@ def check_shape(text: bytes, checks: RequestChecks, extra_depth: int = 0) -> Non
     """Refuse a text of more levels or more parts than it may have. `extra_depth`: of what stands around the body."""
     depth_max, parts_max = checks.limits.json_depth_max, checks.limits.json_parts_max
     found = shape_excess(text, depth_max + extra_depth, parts_max)
+    if found is None:
+        return
     if found is ShapeExcess.DEPTH:
         raise too_deep(depth_max)
     if found is ShapeExcess.PARTS:

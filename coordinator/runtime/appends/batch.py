@@ -40,7 +40,8 @@ class BatchOwner(Protocol):
 @dataclass(slots=True)
 class Stepped:
     """What one command made. `large`: its records where they are not encoded yet, or no append can hold them;
-    `header`: the group's before the step. Never changed; freezing it would cost each heartbeat a microsecond.
+    `header`: the group's before the step. `is_long`: its effects are too many to be released in one go. Never changed;
+    freezing it would cost each heartbeat a microsecond.
     """
 
     command: Command
@@ -49,6 +50,7 @@ class Stepped:
     effects: Sequence[Effect]
     large: Sequence[GroupFact] = ()
     header: GroupRecord | None = None
+    is_long: bool = False
 
 
 class GroupBatch:

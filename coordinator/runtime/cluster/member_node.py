@@ -233,7 +233,7 @@ class MemberNode:
         self._memory.hurry(now_ms)
         self._announcement = replace(self._announcement, is_draining=True)
         await self._announce()
-        while self._open() and self.has_successor:
+        while (self._open() or self._hands_over()) and self.has_successor:
             changed = self._changed
             self._look()
             await changed.wait()
@@ -265,6 +265,14 @@ class MemberNode:
     def owned_shards(self) -> int:
         """How many shards this node has, loads or tries to load."""
         return sum(name != REGISTRY_KEYSPACE for name in self._open())
+
+    def shards_left(self) -> int:
+        """How many shards this node has, loads, tries to load or is handing over."""
+        return len({*self._open(), *self._hands_over()} - {REGISTRY_KEYSPACE})
+
+    def _hands_over(self) -> set[str]:
+        """What is being handed over: it is not open any more, and may be again if the other node is gone."""
+        return {keyspace for keyspace, members in self._busy.items() if members is not None}
 
     def _open(self) -> dict[str, int | None]:
         return {} if self._service is None else self._service.open_keyspaces()

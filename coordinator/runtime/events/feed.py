@@ -152,9 +152,6 @@ class EventFeed:
     def appended(self, append_metrics: AppendMetrics) -> None:
         """No event of a group."""
 
-    def parked(self, delta: int) -> None:
-        """No event of a group."""
-
     def close(self) -> None:
         """Nothing comes any more: readers get what is left, and then the end."""
         self.is_closed = True

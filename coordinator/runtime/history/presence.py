@@ -4,7 +4,6 @@ Kept are the members that are there, by name, and what happened to a name within
 events at most. Names of which nothing happened lately are forgotten when something happens to another one.
 """
 
-from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -32,7 +31,7 @@ class _Of:
 
     def __init__(self, present: int) -> None:
         self.present = self.present_max = present
-        self.seen: deque[Seen] = deque(maxlen=SEEN_MAX)
+        self.seen: list[Seen] = []
 
 
 class GroupPresence:
@@ -85,6 +84,7 @@ class GroupPresence:
         # The one that something happened to last stands last.
         self._lately[name] = known
         known.seen.append(Seen(at_ms, kind))
+        del known.seen[:-SEEN_MAX]
         return known
 
     def _forget_before(self, at_ms: int) -> None:

@@ -15,7 +15,7 @@ carries again. The member returns to the newer one when the older one ends.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import islice
 from typing import NamedTuple, Protocol
 
@@ -96,6 +96,8 @@ def is_refusal(answer: object) -> bool:
 _NOBODY = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_MAX_SIZE_REACHED})
 """Refusals that say that the member is none."""
 _NAMING = (m.JoinAnswer, m.WaitingAnswer)
+_NO_GROUPS: dict[str, set[str]] = {}
+_NO_MEMBERS: frozenset[str] = frozenset()
 
 
 class ConnectionRegistry:
@@ -121,6 +123,10 @@ class ConnectionRegistry:
         """The ids of those."""
         return tuple(self._groups)
 
+    def groups_of(self, connection: MemberConnection) -> tuple[str, ...]:
+        """The ids of those of which it carries members."""
+        return tuple(self._carried.get(connection, ()))
+
     def members_of(self, group_id: str) -> frozenset[str]:
         """The group's members that are carried."""
         return frozenset(self._groups.get(group_id, ()))
@@ -129,6 +135,10 @@ class ConnectionRegistry:
         """The connection that carries the member now; None if there is none."""
         members = self._groups.get(group_id)
         return None if members is None else members.get(member_id)
+
+    def carried_by(self, connection: MemberConnection, group_id: str) -> Set[str]:
+        """The group's members that it carries. Not to be kept, nor changed."""
+        return self._carried.get(connection, _NO_GROUPS).get(group_id, _NO_MEMBERS)
 
     def count_of(self, connection: MemberConnection) -> int:
         """How many members it carries."""

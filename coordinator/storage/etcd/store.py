@@ -45,7 +45,8 @@ CALL_TIMEOUT_S = 1.0
 FACT_TIMEOUT_S = 4.0
 LOOK_INTERVAL_S = 5.0
 LOOK_INTERVAL_IN_TROUBLE_S = 1.0
-DRAIN_TIMEOUT_S = 3.0
+DRAIN_TIMEOUT_S = 1.0
+"""How long a close waits for what is under way. A service that stops has waited for it before, and has little time."""
 RETRY_INTERVAL_S = 0.1
 
 VERSION_MIN = (3, 6, 5)

@@ -40,13 +40,13 @@ class _Outage:
     def met(self, error: Exception) -> None:
         """A read or a watch has failed; it is tried again."""
         if not self._is_known:
-            logger.info("%s cannot be read or watched now, and is tried again: %s", self._what, error)
+            logger.info("%s cannot be read or watched now, which is tried again: %s", self._what, error)
         self._is_known = True
 
     def is_over(self) -> None:
         """Something was read, or a watch has said something."""
         if self._is_known:
-            logger.info("%s is read again", self._what)
+            logger.info("%s can be read again", self._what)
         self._is_known = False
 
 
