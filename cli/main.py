@@ -7,10 +7,12 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from rallypoint.cli.calls.failures import INTERRUPTED, UNREAD
+from rallypoint.cli.calls.failures import FAILED, INTERRUPTED, UNREAD, USAGE
 from rallypoint.cli.commands import COMMANDS, listed
+from rallypoint.cli.words import Parser, fault_before_the_command
 
 EPILOG = (
     "`rallypoint COMMAND --help` says more. Exit status: 0 done, 1 failed, 2 usage or configuration error, 3 no node\n"
@@ -33,7 +35,7 @@ def make_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
 
     `words`: those to parse: the arguments of their command alone are there. Without them those of every command.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="rallypoint",
         description="Consumer groups over HTTP: a group coordinator, and what operators need to see and change groups.",
         usage="rallypoint [-h] [--version] COMMAND ...",
@@ -56,9 +58,14 @@ def make_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns its exit status; argparse exits by itself with 2, or 0 for --help."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if sys.stdout is None:  # closed by who started it, as by `>&-`
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - it is open as long as the process runs
+    if fault := fault_before_the_command(words, [command.name for command in COMMANDS]):
+        print(f"rallypoint: {fault}", file=sys.stderr)
+        return USAGE
     if words[:1] == ["serve"] and (fixed := _fixed_flag(words)):
         print(f"rallypoint: {fixed}.", file=sys.stderr)
-        return 2
+        return USAGE
     try:
         given = make_parser(words).parse_args(words)
         status: int = given.run(given)
@@ -66,10 +73,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The buffer still has data without a reader: otherwise the interpreter would print an error at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return UNREAD
+    except OSError as error:
+        if _can_write():
+            raise
+        _drop_output()
+        print(f"rallypoint: standard output cannot be written: {error.strerror}.", file=sys.stderr)
+        return FAILED
     return status
+
+
+def _can_write() -> bool:
+    """Whether standard output takes a line. Unbuffered it has forgotten what it could not write, so one is written."""
+    try:
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+    except OSError:
+        return False
+    return True
+
+
+def _drop_output() -> None:
+    """The buffer has data that nobody takes: otherwise the interpreter would print an error at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fixed_flag(words: Sequence[str]) -> str | None:

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from rallypoint.cli.endings import ENDING, STATUSES, Ended, fail, say, warn
+from rallypoint.cli.output.text import counted
 from rallypoint.coordinator.storage.contract import StorageError
 
 if TYPE_CHECKING:
@@ -101,9 +102,10 @@ def _how_it_stands(copy: "StoreCopy | None", target: str) -> str:
 
 def _tell(contents: "Contents", given: argparse.Namespace) -> None:
     say(
-        f"copied {given.source} to {given.target}, and compared: {contents.groups} groups, {contents.members} members,"
-        f" {contents.offsets} committed offsets, {contents.topics} topics; {contents.records} records,"
-        f" {contents.stored_bytes} bytes",
+        f"copied {given.source} to {given.target}, and compared: {counted(contents.groups, 'group')},"
+        f" {counted(contents.members, 'member')}, {counted(contents.offsets, 'committed offset')},"
+        f" {counted(contents.topics, 'topic')}; {counted(contents.records, 'record')},"
+        f" {counted(contents.stored_bytes, 'byte')}",
         "Start services on the copy alone: one that runs on the source hands out the same generations.",
     )
     if contents.unreadable:

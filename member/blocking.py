@@ -121,6 +121,10 @@ class BlockingGroupMember:
         """As `GroupMember.assignment`."""
         return self._member.assignment
 
+    def holds(self, topic_partition: tuple[str, int]) -> bool:
+        """As `GroupMember.holds`."""
+        return self._runtime.ask(lambda: self._member.holds(topic_partition))
+
     @property
     def rebalance_pending(self) -> bool:
         """As `GroupMember.rebalance_pending`."""

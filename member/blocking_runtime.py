@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from rallypoint.member.daemon_threads import DaemonThreads
 from rallypoint.member.loop_thread import LoopThread
+from rallypoint.member.user_code import check_plain, result_of
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -42,12 +43,16 @@ class BlockingRuntime:
         return self.loop.wait(answer)
 
     def awaitable(self, kind: str, function: Callable[[A], T]) -> Callable[[A], Awaitable[T]]:
-        """`function` as a coroutine function that runs it in a thread, among the calls of this kind."""
+        """`function` as a coroutine function that runs it in a thread, among the calls of this kind.
+
+        Raises TypeError if it is a coroutine function: its calls would end at once, and their work would count as done.
+        """
+        check_plain(function)
 
         def run(argument: A) -> T:
             self._user_code.runs = True
             try:
-                return function(argument)
+                return result_of(function, function(argument))
             finally:
                 self._user_code.runs = False
 

@@ -201,6 +201,13 @@ class GroupMember:
         """
         return self._machine.assignment
 
+    def holds(self, topic_partition: tuple[str, int]) -> bool:
+        """Whether it is in `assignment`, and the session goes on by the clock. After a pause of the process, or of
+        whatever has blocked the event loop, this is known before `on_lost` is called.
+        """
+        held = self.assignment
+        return held is not None and topic_partition in held.partitions and not self._driver.session_is_over
+
     @property
     def rebalance_pending(self) -> bool:
         """Whether the group waits for this member to give up its assignment, or a part, which `on_revoked` is about."""

@@ -104,6 +104,11 @@ class Driver:
         self.feed(ev.Started())
 
     @property
+    def session_is_over(self) -> bool:
+        """As `Membership.session_is_over`, now."""
+        return self._machine.session_is_over(int(asyncio.get_running_loop().time() * 1000))
+
+    @property
     def in_callback(self) -> bool:
         """Whether the code that asks runs in the task of the callbacks, which must not wait for itself."""
         return self._callbacks is not None and asyncio.current_task() is self._callbacks

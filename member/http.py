@@ -4,6 +4,7 @@ Nothing is repeated, followed or decided here, and nothing is raised for what a 
 """
 
 import errno
+import os
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
@@ -104,18 +105,38 @@ class HttpTransport:
 
 
 def failure_words(url: str, error: Exception) -> str:
-    """Why there was no answer, in a clause: of TLS in words, of all else by the name of the error."""
+    """Why there was no answer, in a clause."""
     words = tls_words(error)
     if words is not None:
         return words
-    known = f"{type(error).__name__}: {error}"
-    is_cut = isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError)
-    if url.startswith("https:") and (is_cut or getattr(error, "errno", None) in _CUT):
+    known = connection_words(error)
+    if url.startswith("https:") and _is_cut(error):
         # Neither asyncio nor uvloop, of which the service is one, sends the alert that says it.
         return (
             f"{known}; a node that does not accept the client's certificate, or misses one, does so: its log says why"
         )
     return known
+
+
+def connection_words(error: BaseException) -> str:
+    """Why there is no connection, in a clause: what happens every day in words, all else by the name of the error."""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return f"no connection: {_system_words(error.os_error)}"
+    if _is_cut(error):
+        return "the connection was cut off"
+    return f"{type(error).__name__}: {error}"
+
+
+def _is_cut(error: BaseException) -> bool:
+    is_said = isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError)
+    return is_said or getattr(error, "errno", None) in _CUT
+
+
+def _system_words(error: OSError) -> str:
+    """Without where it called, which whoever reads it knows. Below 0 are numbers of names that are not resolved."""
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or str(error)
 
 
 def read_answer(operation: Operation, status: int, headers: Mapping[str, str], text: bytes) -> Outcome:

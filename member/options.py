@@ -78,8 +78,8 @@ class MemberOptions:
     `session_timeout_ms`, and cut to a third of it. None: what the service says, which is 3 s unless it is set."""
 
     heartbeat_wait_ms: int = 20_000
-    """How long the service may hold a heartbeat back, to report a rebalance at once, where there is no channel. Cut to
-    half the session timeout. 0: not at all."""
+    """How long the service may hold a heartbeat back, to report a rebalance at once, where there is no channel. Cut
+    to a third of the session timeout. 0: not at all."""
 
     transport: TransportName = "channel"
     """`"channel"` makes all calls over one WebSocket, which reports a rebalance at once, and falls back to HTTP if
@@ -175,8 +175,12 @@ class MemberOptions:
 
     @property
     def long_poll_ms(self) -> int:
-        """How long a heartbeat of a settled member may be held back; 0: not at all."""
-        return min(self.heartbeat_wait_ms, self.session_timeout_ms // 2)
+        """How long a heartbeat of a settled member may be held back; 0: not at all.
+
+        At most a quarter of the session timeout. The session counts from when the last answered heartbeat was sent. If
+        the coordinator is killed as it is about to answer the next one, half of the session is left to find another.
+        """
+        return min(self.heartbeat_wait_ms, self.session_timeout_ms // 4)
 
     def _check_times(self) -> None:
         lowest = {

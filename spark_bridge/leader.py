@@ -43,6 +43,8 @@ class LeaderDuties:
         self._subscription = subscription
         self._now_ms = now_ms
         self._reported_at_ms = self._looked_at_ms = now_ms()
+        self._unanswered = False
+        """Whether nobody has answered since the last report."""
         self._thread: PeriodicThread | None = None
 
     def register_topics(self) -> None:
@@ -57,7 +59,9 @@ class LeaderDuties:
     def start(self, membership: Membership) -> None:
         """Run periodically in a thread until `stop`."""
         about = f"group {self._options.group_id}: the leader's duties"
-        self._thread = PeriodicThread("rallypoint-leader", lambda: self._run(membership), INTERVAL_SECONDS, about=about)
+        self._thread = PeriodicThread(
+            "rallypoint-leader", lambda: self.run_and_log(membership), INTERVAL_SECONDS, about=about
+        )
         self._thread.start()
 
     def stop(self) -> None:
@@ -78,12 +82,24 @@ class LeaderDuties:
             self._reported_at_ms = now
             self._report(self._source.partitions(self._subscription.topics))
 
-    def _run(self, membership: Membership) -> bool:
+    def run_and_log(self, membership: Membership) -> bool:
+        """Do what is due, and log what fails. Returns True: what failed is due again after its interval.
+
+        A report that nobody answers is logged from the second in a row on. When a node is lost, its shards may be with
+        no node for longer than a call waits, and the member logs the loss.
+        """
         try:
             self.run_once(membership)
-        except (SourceError, MemberError, NotAnswered) as error:
-            log.warning("group %s: the leader's duties failed: %s", self._options.group_id, error)
+        except NotAnswered as error:
+            if self._unanswered:
+                self._warn(error)
+            self._unanswered = True
+        except (SourceError, MemberError) as error:
+            self._warn(error)
         return True
+
+    def _warn(self, error: Exception) -> None:
+        log.warning("group %s: the leader's duties failed: %s", self._options.group_id, error)
 
     def _report(self, counts: Mapping[str, int]) -> None:
         if not self._options.report_end_offsets:
@@ -91,3 +107,4 @@ class LeaderDuties:
         for topic, count in counts.items():
             ends = self._source.latest([(topic, partition) for partition in range(count)])
             self._ends.tell(topic, count, {partition: offset for (_, partition), offset in ends.items()})
+        self._unanswered = False

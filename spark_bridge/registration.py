@@ -5,6 +5,9 @@ import logging
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
@@ -29,10 +32,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rallypoint.spark")
 
-NEEDED = ("pyarrow", "rallypoint.spark_bridge.planning_process", "rallypoint.spark_bridge.sources.contract")
-"""Modules that the Python interpreter of Spark's workers must be able to import."""
+NEEDED = ("pyarrow", "aiohttp", "pydantic", "rallypoint.spark_bridge.planning_process")
+"""Modules that the Python interpreter of Spark's workers must have."""
+
+CHECK = """
+import sys
+from importlib.util import find_spec
+
+print(*sys.version_info[:2], sep=".")
+for name in sys.argv[1:]:
+    if find_spec(name) is None:
+        raise ModuleNotFoundError(f"No module named {name!r}")
+"""
+"""A program that finds modules without importing them: an import of all takes ten times as long, and a session's first
+query waits for it."""
 
 CHECK_SECONDS = 60.0
+
+LOOK_SECONDS = 0.01
+"""How often to ask whether the start of a refused query has been announced: it must be stopped before it reads."""
 
 STATEFUL = (
     "the query keeps state ({operators}), which does not move with a partition to another member of the group, so"
@@ -117,13 +135,10 @@ def choose_python(spark: SparkSession) -> None:
 
 
 def problem_of_python(executable: str) -> str | None:
-    """Why a Python interpreter cannot run the bridge; None if it can. Starts it, and imports `NEEDED` there."""
-    program = "import sys, importlib\nprint(*sys.version_info[:2], sep='.')\n" + "".join(
-        f"importlib.import_module({name!r})\n" for name in NEEDED
-    )
+    """Why a Python interpreter cannot run the bridge; None if it can. Starts it, and looks for `NEEDED` there."""
     try:
         done = subprocess.run(
-            [executable, "-c", program], capture_output=True, text=True, timeout=CHECK_SECONDS, check=False
+            [executable, "-c", CHECK, *NEEDED], capture_output=True, text=True, timeout=CHECK_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"it cannot be started ({error})"
@@ -176,11 +191,12 @@ class QueryListener(StreamingQueryListener):
         self._checked: set[str] = set()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Check the engine and the sink. Spark starts the source only after this returns."""
-        reason = self._refusal(str(event.id))
-        if reason is not None:
+        """Check the engine and the sink. Spark starts the source only after all listeners have returned."""
+        query = self._spark.streams.get(str(event.id))
+        reason = None if query is None else _refusal(query)
+        if query is not None and reason is not None:
             log.error("query %s: %s", event.id, reason)
-            self._stop(str(event.id))
+            _stop_in_a_thread(partial(_stop_once_announced, query, query.status["message"]))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Check the plan after the first batch of each run, and stop queries that were refused."""
@@ -195,8 +211,9 @@ class QueryListener(StreamingQueryListener):
 
     def _check(self, progress: Any) -> None:
         reports = _reports(progress)
-        if any(report.refused for report in reports):
-            self._stop(str(progress.id))
+        query = self._spark.streams.get(str(progress.id))
+        if query is not None and any(report.refused for report in reports):
+            _stop_in_a_thread(query.stop)
         run = str(progress.runId)
         if run in self._checked or not reports:
             return
@@ -210,33 +227,44 @@ class QueryListener(StreamingQueryListener):
         """Forget the run."""
         self._checked.discard(str(event.runId))
 
-    def _stop(self, query_id: str) -> None:
-        """Stop a query in a new thread, because stopping waits for events that this listener's thread delivers."""
-        query = self._spark.streams.get(query_id)
-        if query is not None:
-            threading.Thread(target=query.stop, name="rallypoint-stop", daemon=True).start()
 
-    def _refusal(self, query_id: str) -> str | None:
-        """Why a query of the source may not run, by the engine's class, the sink's name and the source options.
+def _refusal(query: "StreamingQuery") -> str | None:
+    """Why a query of the source may not run, by the engine's class, the sink's name and the source options.
 
-        The reader also detects an asynchronous engine, after two batches.
-        """
-        query = self._spark.streams.get(query_id)
-        if query is None:
-            return None
-        execution = query._jsq.streamingQuery()
-        is_asynchronous = "Async" in execution.getClass().getSimpleName()
-        writes_files = str(execution.sink().toString()).startswith("FileSink[")
-        if not is_asynchronous and not writes_files:
-            return None
-        leaves = execution.analyzedPlan().collectLeaves()
-        for leaf in (leaves.apply(index) for index in range(leaves.size())):
-            if leaf.getClass().getSimpleName() == "StreamingRelationV2" and leaf.sourceName() == "rallypoint":
-                if is_asynchronous:
-                    return ASYNCHRONOUS
-                options = OptionText({"allowFileSink": leaf.extraOptions().getOrDefault("allowFileSink", "false")})
-                return None if options.boolean("allowFileSink", default=False) else FILE_SINK
+    The reader also detects an asynchronous engine, after two batches.
+    """
+    execution = query._jsq.streamingQuery()
+    is_asynchronous = "Async" in execution.getClass().getSimpleName()
+    writes_files = str(execution.sink().toString()).startswith("FileSink[")
+    if not is_asynchronous and not writes_files:
         return None
+    leaves = execution.analyzedPlan().collectLeaves()
+    for leaf in (leaves.apply(index) for index in range(leaves.size())):
+        if leaf.getClass().getSimpleName() == "StreamingRelationV2" and leaf.sourceName() == "rallypoint":
+            if is_asynchronous:
+                return ASYNCHRONOUS
+            options = OptionText({"allowFileSink": leaf.extraOptions().getOrDefault("allowFileSink", "false")})
+            return None if options.boolean("allowFileSink", default=False) else FILE_SINK
+    return None
+
+
+def _stop_in_a_thread(stop: Callable[[], None]) -> None:
+    """Stop a query in a new thread, because stopping waits for events that the listener's thread delivers."""
+    threading.Thread(target=stop, name="rallypoint-stop", daemon=True).start()
+
+
+def _stop_once_announced(query: "StreamingQuery", announcing: str) -> None:
+    """Stop a query whose start is being announced, once it has been.
+
+    `announcing`: the message of the query's status meanwhile.
+
+    Spark announces a start on the thread of the query, and a stop interrupts that thread. Spark removes the listener
+    that is interrupted from its session, whether it is this one or the user's, and the queries that follow would be
+    unwatched.
+    """
+    while query.isActive and query.status["message"] == announcing:
+        time.sleep(LOOK_SECONDS)
+    query.stop()
 
 
 def _readers(query: "StreamingQuery") -> list[str]:

@@ -29,7 +29,7 @@ def add_freeze(parser: argparse.ArgumentParser) -> None:
         type=duration_flag,
         default=FREEZE_MS,
         metavar="TIME",
-        help="for how long, such as 5m or 90s. Default: 5m.",
+        help="for how long, such as 5m or 90s; services allow 15m. Default: 5m.",
     )
     parser.add_argument(
         "--until",

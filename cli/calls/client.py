@@ -24,6 +24,8 @@ PAGE_ROWS = 1_000
 HOPS_MAX = 3
 """How often in a row nodes may send a call on to each other."""
 
+_NAMED_IN_WORDS = frozenset({"group_id", "topic", "node_id"})
+"""Fields that are arguments of the command: the sentence has their value, and nobody wrote the field."""
 _OF_THIS_NODE = frozenset({"COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR"})
 """Refusals after which another node may answer, or the same one later: nothing was done."""
 
@@ -93,8 +95,7 @@ class Client:
                 return answer
             may_answer_later = any(reason.startswith("it says: ") for reason in reasons.values())
             if not may_answer_later or self._clock() >= until:
-                tried = " ".join(f"{url}: {reason.rstrip('.')}." for url, reason in reasons.items())
-                raise Unreachable(f"No node answers. {tried} Check --coordinator, and whether the service runs.")
+                raise Unreachable(_nobody_answers(reasons, is_heard=may_answer_later))
             self._sleep(RETRY_PAUSE_S)
 
     def pages(self, name: str, *, query: Query | None = None, **ids: str) -> Iterator[Json]:
@@ -193,6 +194,16 @@ class Client:
         return None
 
 
+def _nobody_answers(reasons: Mapping[str, str], *, is_heard: bool) -> str:
+    """Each node with its reason; nodes that all say the same, once. `is_heard`: a node is there, and cannot answer."""
+    if len(reasons) > 1 and len(set(reasons.values())) == 1:
+        reasons = {", ".join(reasons): next(iter(reasons.values()))}
+    tried = " ".join(f"{urls}: {reason.rstrip('.')}." for urls, reason in reasons.items())
+    if is_heard:
+        return f"No node can answer now. {tried}"
+    return f"No node answers. {tried} Check --coordinator, and whether the service runs."
+
+
 def parsed(url: str, reply: Reply) -> Json:
     """The object that an answer holds. Raises CallFailed."""
     try:
@@ -219,8 +230,10 @@ def refusal(url: str, reply: Reply) -> CallFailed:
     text = shown(problem["detail"]).rstrip(".") + "."
     for place in ("field", "setting"):
         name = problem.get(place)
-        if name and str(name) not in text:
+        if name and str(name) not in text and name not in _NAMED_IN_WORDS:
             text += f" The {place} is {shown(str(name))}."
+    if reply.status == 401:
+        text += " --token-file, or RALLYPOINT_TOKEN in the environment, names one that the service knows."
     if reply.status in {401, 403}:
         return NotAllowed(text, problem)
     return CallFailed(text, problem)

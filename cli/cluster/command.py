@@ -8,11 +8,11 @@ from rallypoint.cli.calls.client import Client, Json
 from rallypoint.cli.calls.failures import STATUSES, CallFailed, UsageError
 from rallypoint.cli.cluster.report import NODE_COLUMNS, SHARD_COLUMNS, summary_lines
 from rallypoint.cli.cluster.waits import Progress, drain_progress, move_progress
-from rallypoint.cli.contexts.connection import milliseconds
 from rallypoint.cli.output import terminal
 from rallypoint.cli.output.view import Form, View
 from rallypoint.cli.output.writing import table_lines
 from rallypoint.cli.running import Output, add_calling, run_calls, run_view
+from rallypoint.cli.words import MS_MAX, number_flag
 
 WAIT_TIMEOUT_MS = 60_000
 POLL_S = 0.25
@@ -52,7 +52,7 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
             action.add_argument("--wait", action="store_true", help="return when it is done")
             action.add_argument(
                 "--timeout-ms",
-                type=milliseconds,
+                type=number_flag(0, MS_MAX),
                 metavar="MS",
                 help=f"how long --wait waits, in milliseconds. Default: {WAIT_TIMEOUT_MS}.",
             )
@@ -113,7 +113,10 @@ def _drain(given: argparse.Namespace, client: Client, output: Output) -> None:
 
 def _resume(given: argparse.Namespace, client: Client, output: Output) -> None:
     node = client.call("resume_node", node_id=given.node)
-    output.tell(node, f"node {node['node_id']} is not drained: it is preferred for {node['preferred_shards']} shards")
+    shards = node["preferred_shards"]
+    output.tell(
+        node, f"node {node['node_id']} is not drained any more: it gets the {shards} shards it is preferred for"
+    )
 
 
 def _remove(given: argparse.Namespace, client: Client, output: Output) -> None:

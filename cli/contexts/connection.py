@@ -18,6 +18,7 @@ from rallypoint.cli.calls.failures import UsageError
 from rallypoint.cli.calls.transport import Tls
 from rallypoint.cli.contexts import file
 from rallypoint.cli.output.text import shown
+from rallypoint.cli.words import MS_MAX, number_flag
 from rallypoint.member.tokens import TokenFile, is_token
 from rallypoint.member.urls import coordinator_urls
 from rallypoint.protocol.environment import ENV_PREFIX
@@ -75,7 +76,7 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
         )
     group.add_argument(
         "--request-timeout-ms",
-        type=_request_timeout,
+        type=number_flag(1, MS_MAX),
         default=argparse.SUPPRESS,
         metavar="MS",
         help=f"how long a node may take to answer, in milliseconds. Default: {REQUEST_TIMEOUT_MS}.",
@@ -90,19 +91,6 @@ def add_curl(parser: argparse.ArgumentParser) -> None:
         default=argparse.SUPPRESS,
         help="print the first request as a command line for curl, and send nothing; the token is not in it",
     )
-
-
-def milliseconds(text: str) -> int:
-    """The value of a flag: a whole number of milliseconds."""
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of milliseconds")
-    return int(text)
-
-
-def _request_timeout(text: str) -> int:
-    if not milliseconds(text):
-        raise argparse.ArgumentTypeError("no node answers within 0 milliseconds")
-    return int(text)
 
 
 def client_of(given: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> Client:
@@ -157,19 +145,43 @@ def _context(contents: dict[str, Any], name: str | None) -> dict[str, Any]:
 
 
 def _tls(flags: Mapping[str, Any], environment: Mapping[str, str], context: Mapping[str, str]) -> Tls:
+    named: dict[str, str] = {}
+
     def path(flag: str, key: str) -> str | None:
-        found = flags.get(flag) or environment.get(ENV_PREFIX + key.upper()) or context.get(key)
-        return None if found is None else str(Path(found).expanduser())
+        variable = ENV_PREFIX + key.upper()
+        places = (
+            (f"--{flag}", flags.get(flag)),
+            (variable, environment.get(variable)),
+            (f"{key} of the context", context.get(key)),
+        )
+        for place, found in places:
+            if found:
+                expanded = Path(found).expanduser()
+                named[key] = f"{place}: {shown(str(expanded))}"
+                _check_readable(expanded, named[key])
+                return str(expanded)
+        return None
 
     tls = Tls(path("ca", "ca"), path("cert", "certificate"), path("key", "key"))
     if tls.key is not None and tls.certificate is None:
         raise UsageError("--key needs --cert, the certificate that it belongs to.")
-    try:
-        if tls != Tls():
-            tls.context()
-    except OSError as error:
-        raise UsageError(f"--ca, --cert or --key: {error.strerror or error}.") from error
+    for one, key, said in (
+        (Tls(ca=tls.ca), "ca", "holds no certificate in PEM"),
+        (tls, "certificate", "is no certificate in PEM with its key behind it or in --key"),
+    ):
+        try:
+            if one != Tls():
+                one.context()
+        except OSError as error:
+            raise UsageError(f"{named[key]} {said}: {error.strerror or error}.") from error
     return tls
+
+
+def _check_readable(path: Path, named: str) -> None:
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise UsageError(f"{named} cannot be read: {error.strerror}.") from error
 
 
 def _token(
@@ -195,8 +207,10 @@ def _of_file(path: str, where: str) -> Callable[[], str]:
     def token() -> str:
         try:
             return expanded()
-        except (OSError, ValueError) as error:
-            raise UsageError(f"{where}: {error}") from error
+        except OSError as error:
+            raise UsageError(f"{where}: {shown(path)} cannot be read: {error.strerror}.") from error
+        except ValueError as error:
+            raise UsageError(f"{where}: {shown(str(error))}.") from error
 
     token()
     return token

@@ -13,6 +13,7 @@ from rallypoint.cli.output.text import counted, list_text, shown
 from rallypoint.cli.output.times import duration
 from rallypoint.cli.output.view import Form, View
 from rallypoint.cli.running import add_calling, run_view
+from rallypoint.cli.words import number_flag
 
 SORTS = ("group_id", "lag", "member_count", "state", "status", "last_commit", "last_rebalance")
 STATUS_NAMES = ("ok", "warn", "err")
@@ -59,6 +60,9 @@ GROUP_COLUMNS: tuple[Column, ...] = (
     ),
 )
 
+NO_FILTERS = frozenset({"sort", "descending", "totals", "limit"})
+"""Parameters that leave out no group."""
+
 
 def add_groups(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
@@ -77,15 +81,9 @@ def add_groups(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--sort", choices=SORTS, help="the order. Default: group_id.")
     parser.add_argument("-r", "--descending", action="store_true", help="turn the order round")
-    parser.add_argument("--limit", type=_limit, metavar="N", help="the first N groups alone")
+    parser.add_argument("--limit", type=number_flag(1, 10**9), metavar="N", help="the first N groups alone")
     parser.add_argument("--totals", action="store_true", help="print also how many groups there are, and their lag")
     add_calling(parser, watches=True)
-
-
-def _limit(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 0 < int(text) <= 10**9):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of groups")
-    return int(text)
 
 
 def query_of(given: argparse.Namespace) -> dict[str, Any]:
@@ -155,7 +153,8 @@ def groups_view(client: Client, query: dict[str, Any], limit: int | None) -> Vie
     def totals(_: Form) -> Sequence[str]:
         return [] if pages.totals is None else ["", totals_line(pages.totals)]
 
-    return View(GROUP_COLUMNS, rows(), "group_id", below=totals, empty="There are no such groups.")
+    empty = "There are no such groups." if query.keys() - NO_FILTERS else "There are no groups yet."
+    return View(GROUP_COLUMNS, rows(), "group_id", below=totals, empty=empty)
 
 
 def totals_line(totals: Json) -> str:

@@ -4,12 +4,13 @@ import argparse
 from typing import Any
 
 from rallypoint.cli.calls.client import Client, Json
-from rallypoint.cli.calls.failures import STATUSES
+from rallypoint.cli.calls.failures import STATUSES, CallFailed, UsageError
 from rallypoint.cli.output.columns import Column, number, text, word
 from rallypoint.cli.output.numbers import numbers_text
 from rallypoint.cli.output.text import counted, shown
 from rallypoint.cli.output.view import View
-from rallypoint.cli.running import add_calling, run_view
+from rallypoint.cli.running import Output, add_calling, run_calls
+from rallypoint.cli.words import number_flag
 
 
 def _partitions(value: dict[str, list[int]], _: int) -> str:
@@ -38,7 +39,14 @@ def add_preview(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--leave", action="append", default=[], metavar="MEMBER", help="a member that leaves; may be repeated"
     )
-    parser.add_argument("--join", type=_count, default=0, metavar="N", help="how many members join")
+    parser.add_argument("--join", type=number_flag(0, 10**9), default=0, metavar="N", help="how many members join")
+    parser.add_argument(
+        "--topic",
+        action="append",
+        default=[],
+        metavar="TOPIC",
+        help="what those who join subscribe to, by default what the members do; may be repeated",
+    )
     parser.add_argument("--assignor", metavar="NAME", help="the assignor to use. Default: the group's present one.")
     parser.add_argument(
         "--partitions",
@@ -51,12 +59,6 @@ def add_preview(parser: argparse.ArgumentParser) -> None:
     add_calling(parser)
 
 
-def _count(given: str) -> int:
-    if not (given.isascii() and given.isdigit()):
-        raise argparse.ArgumentTypeError(f"{given!r} is not a number of members")
-    return int(given)
-
-
 def _growth(given: str) -> tuple[str, int]:
     topic, sign, count = given.rpartition("=")
     if not sign or not topic or not (count.isascii() and count.isdigit()):
@@ -66,13 +68,32 @@ def _growth(given: str) -> tuple[str, int]:
 
 def run_preview(given: argparse.Namespace) -> int:
     """Run the command. Returns its exit status."""
+    joins: dict[str, Any] = {"count": given.join}
+    if given.topic:
+        joins["topics"] = given.topic
     body: dict[str, Any] = {
         "leave": given.leave,
-        "join": [{"count": given.join}] if given.join else [],
+        "join": [joins] if given.join else [],
         "partitions": dict(given.partitions),
         "assignor": given.assignor,
     }
-    return run_view(given, lambda client: _view(client, given.group, body))
+    return run_calls(given, lambda client, output: _show(given, client, output, body))
+
+
+def _show(given: argparse.Namespace, client: Client, output: Output, body: Json) -> None:
+    if given.topic and not given.join:
+        raise UsageError("--topic is for those who join: add --join N.")
+    try:
+        output.show(_view(client, given.group, body))
+    except CallFailed as error:
+        field = (error.problem or {}).get("field")
+        if field == "join.0.topics" and not given.topic:
+            raise CallFailed(
+                "Nobody in the group subscribes to a topic: name some with --topic.", error.problem
+            ) from error
+        if field == "assignor" and given.assignor is None:
+            raise CallFailed("The group has no assignor yet: name one with --assignor.", error.problem) from error
+        raise
 
 
 def _view(client: Client, group_id: str, body: Json) -> View:

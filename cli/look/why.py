@@ -14,6 +14,7 @@ from rallypoint.cli.output.text import padded, shown, width
 from rallypoint.cli.output.times import ago, instant
 from rallypoint.cli.output.view import Form, View
 from rallypoint.cli.running import add_calling, run_view
+from rallypoint.cli.words import number_flag
 
 LAST = 10
 
@@ -42,14 +43,10 @@ def add_why(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = STATUSES
     parser.add_argument("group", metavar="GROUP", help="the id of the group")
-    parser.add_argument("-n", "--last", type=_last, default=LAST, metavar="N", help=f"how many. Default: {LAST}.")
+    parser.add_argument(
+        "-n", "--last", type=number_flag(1, 10**9), default=LAST, metavar="N", help=f"how many. Default: {LAST}."
+    )
     add_calling(parser, watches=True)
-
-
-def _last(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of rebalances, from 1")
-    return int(text)
 
 
 def run_why(given: argparse.Namespace) -> int:

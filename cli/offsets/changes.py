@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -150,13 +150,21 @@ def _change(given: argparse.Namespace, client: Client, output: Output, bodies: l
             for at, body in enumerate(bodies):
                 progress.say(f"{'checking' if is_dry else 'setting'} part {at + 1} of {len(bodies)}")
                 answers.append(client.call("reset_offsets", body={**body, "dry_run": is_dry}, group_id=given.group))
+            _check_topics(bodies[0].get("topics") or (), answers)
             if refused := [row for row in _rows(answers) if row["error_code"]]:
                 break
     _show(output, RESET_COLUMNS, _rows(answers), refused, is_dry=is_dry)
 
 
+def _check_topics(topics: Iterable[str], answers: Sequence[Json]) -> None:
+    """Raises CallFailed if a topic that was named has no partition in any answer, so that nothing is done with it."""
+    for topic in topics:
+        if not any(answer["offsets"].get(topic) for answer in answers):
+            raise CallFailed(f"--topic {shown(topic)}: the group has committed no offset of such a topic.")
+
+
 def _show(output: Output, columns: tuple[Column, ...], rows: list[Row], refused: list[Row], *, is_dry: bool) -> None:
-    below = [dry_run_line()] if is_dry and not refused else []
+    below = [dry_run_line()] if is_dry and rows and not refused else []
     output.show(View(columns, rows, "partition", below=lambda _: below, empty="There are no such offsets."))
     if refused:
         why = f" {shown(refused[0]['detail'])}" if refused[0].get("detail") else ""
@@ -238,4 +246,6 @@ def delete(given: argparse.Namespace, client: Client, output: Output) -> None:
     }
     answer = client.call("delete_offsets", query=query, group_id=given.group)
     rows = _rows([answer])
-    _show(output, DELETED_COLUMNS, rows, [row for row in rows if row["error_code"]], is_dry=not given.execute)
+    if rows:
+        _show(output, DELETED_COLUMNS, rows, [row for row in rows if row["error_code"]], is_dry=not given.execute)
+    _check_topics(query["topic"], [answer])

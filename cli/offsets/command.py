@@ -12,6 +12,7 @@ from rallypoint.cli.output.columns import Row
 from rallypoint.cli.output.times import instant_ms
 from rallypoint.cli.output.view import View
 from rallypoint.cli.running import Output, add_calling, now_ms, run_calls, run_view
+from rallypoint.cli.words import OFFSET_MAX, OFFSET_MIN, number_flag
 
 PARTITION_STATUSES = ("ok", "warn", "stop", "stall", "rewind")
 TOPICS_HELP = (
@@ -55,8 +56,13 @@ def add_offsets(parser: argparse.ArgumentParser) -> None:
     to = resets.add_mutually_exclusive_group(required=True)
     to.add_argument("--to-earliest", action="store_true", help="to offset 0")
     to.add_argument("--to-latest", action="store_true", help="to the ends that were last reported")
-    to.add_argument("--to-offset", type=int, metavar="N", help="to this offset")
-    to.add_argument("--shift-by", type=int, metavar="N", help="so many records on, or back if negative")
+    to.add_argument("--to-offset", type=number_flag(OFFSET_MIN, OFFSET_MAX), metavar="N", help="to this offset")
+    to.add_argument(
+        "--shift-by",
+        type=number_flag(OFFSET_MIN, OFFSET_MAX),
+        metavar="N",
+        help="so many records on, or back if negative",
+    )
     to.add_argument(
         "--to-time",
         type=_time,
@@ -104,7 +110,12 @@ def add_offsets(parser: argparse.ArgumentParser) -> None:
     )
     deletes.add_argument("--topic", action="append", required=True, metavar="TOPIC[:P,…]", help=TOPICS_HELP)
     deletes.add_argument(
-        "--partition", action="append", type=int, default=[], metavar="P", help="of a --topic that is the only one"
+        "--partition",
+        action="append",
+        type=number_flag(0, 10**9),
+        default=[],
+        metavar="P",
+        help="of a --topic that is the only one",
     )
     add_execute(deletes)
     add_calling(deletes, forms=CHANGE_FORMS)

@@ -12,6 +12,7 @@ from rallypoint.cli.output.table import pairs_lines
 from rallypoint.cli.output.text import counted, shown
 from rallypoint.cli.output.view import Form, View
 from rallypoint.cli.running import Output, add_calling, run_calls, run_view
+from rallypoint.cli.words import number_flag
 
 ACTION_FORMS = ("table", "json", "jsonl")
 
@@ -55,7 +56,9 @@ def add_topics(parser: argparse.ArgumentParser) -> None:
         allow_abbrev=False,
     )
     put.add_argument("topic", metavar="TOPIC", help="the name of the topic")
-    put.add_argument("--partitions", type=_count, metavar="N", help="how many it has; needed for a new topic")
+    put.add_argument(
+        "--partitions", type=number_flag(1, 1_000_000), metavar="N", help="how many it has; needed for a new topic"
+    )
     put.add_argument(
         "--end",
         action="append",
@@ -75,12 +78,6 @@ def add_topics(parser: argparse.ArgumentParser) -> None:
     for action in (put, delete):
         add_execute(action)
         add_calling(action, forms=ACTION_FORMS)
-
-
-def _count(given: str) -> int:
-    if not (given.isascii() and given.isdigit() and 0 < int(given) <= 1_000_000):
-        raise argparse.ArgumentTypeError(f"{given!r} is not a number of partitions")
-    return int(given)
 
 
 def _end(given: str) -> tuple[str, int]:

@@ -11,6 +11,7 @@ from rallypoint.cli.output.text import counted, shown
 from rallypoint.cli.output.times import duration
 from rallypoint.cli.running import Output, add_calling, duration_flag, run_calls
 from rallypoint.cli.until.state import row_of
+from rallypoint.cli.words import OFFSET_MAX, number_flag
 
 TIMEOUT_MS = 600_000
 POLL_S = 0.5
@@ -25,10 +26,12 @@ def add_wait(parser: argparse.ArgumentParser) -> None:
     parser.epilog = STATUSES
     parser.add_argument("group", metavar="GROUP", help="the id of the group")
     parser.add_argument("--stable", action="store_true", help="it is Stable: no rebalance is under way")
-    parser.add_argument("--lag", type=_count, metavar="N", help="its lag is known, and N at the most")
+    parser.add_argument(
+        "--lag", type=number_flag(0, OFFSET_MAX), metavar="N", help="its lag is known, and N at the most"
+    )
     parser.add_argument(
         "--members",
-        type=_count,
+        type=number_flag(0, OFFSET_MAX),
         metavar="N",
         help="it has N members or more; a group that does not exist yet is waited for",
     )
@@ -36,12 +39,6 @@ def add_wait(parser: argparse.ArgumentParser) -> None:
         "--timeout", type=duration_flag, default=TIMEOUT_MS, metavar="TIME", help="how long to wait. Default: 10m."
     )
     add_calling(parser, forms=("table", "json", "jsonl"))
-
-
-def _count(given: str) -> int:
-    if not (given.isascii() and given.isdigit()):
-        raise argparse.ArgumentTypeError(f"{given!r} is not a number")
-    return int(given)
 
 
 def run_wait(given: argparse.Namespace) -> int:

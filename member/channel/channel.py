@@ -25,7 +25,7 @@ from yarl import URL
 
 from rallypoint.member.channel.codec import AnswerText, Push, call_text, read_message
 from rallypoint.member.core.outcomes import Answered, Outcome, Unreachable, Waiting
-from rallypoint.member.http import CONNECT_TIMEOUT_MS, failure_words, read_answer
+from rallypoint.member.http import CONNECT_TIMEOUT_MS, connection_words, failure_words, read_answer
 from rallypoint.member.tls import Tls, TlsContext
 from rallypoint.member.tokens import Token, TokenUnavailable, headers_of
 from rallypoint.member.trace_context import current_traceparent
@@ -135,7 +135,7 @@ class Channel:
         except TimeoutError:
             return Unreachable(f"no answer within {timeout_ms} ms")
         except (aiohttp.ClientError, OSError) as error:
-            return Unreachable(f"{type(error).__name__}: {error}")
+            return Unreachable(connection_words(error))
         finally:
             del self._calls[call_id]
 
@@ -210,7 +210,7 @@ class Channel:
                     return f"{type(message.data).__name__}: {message.data}"
                 case _:
                     broken = self._socket.exception()
-                    return "the connection ended" if broken is None else f"the connection ended: {broken}"
+                    return "the connection ended" if broken is None else connection_words(broken)
 
     def _close_line(self) -> None:
         """The connection ends with its last handle. The other is aiohttp's, which has closed it or is about to."""

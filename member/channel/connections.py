@@ -12,7 +12,7 @@ is not known here, but for the one that says that a channel is full.
 import asyncio
 import random
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from socket import SO_LINGER, SOL_SOCKET
 from socket import socket as Socket  # noqa: N812 - a socket of the system
@@ -28,9 +28,12 @@ from rallypoint.member.core.transport_mode import TransportFallback, TransportMo
 from rallypoint.member.http import HttpTransport, failure_words
 from rallypoint.protocol import channel_messages as s
 from rallypoint.protocol.messages import JoinRequest
-from rallypoint.protocol.operations import Operation
+from rallypoint.protocol.operations import COMMIT, HEARTBEAT, JOIN, LEAVE, SYNC, Operation
 
 OnEvent = Callable[[ev.Event], None]
+
+MEMBER_CALLS = frozenset({JOIN, SYNC, HEARTBEAT, COMMIT, LEAVE})
+"""Once one of these is answered, the service has the member on the connection on which it was said."""
 
 RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 """Linger for no time."""
@@ -49,6 +52,21 @@ class PoolOptions:
     try_again_max_ms: int
 
 
+@dataclass(slots=True)
+class SilentEnd:
+    """This side's end of a connection that was given up, and the leases whose members the node may still have on it."""
+
+    socket: Socket
+    awaited: set["ConnectionLease"]
+
+    def reset(self) -> None:
+        """Throw away what was sent and did not arrive: if it came now, the node would think that the members are on
+        this connection again.
+        """
+        self.socket.setsockopt(SOL_SOCKET, SO_LINGER, RESET_AT_CLOSE)
+        self.socket.close()
+
+
 class Node:
     """What the leases at one node share."""
 
@@ -57,7 +75,7 @@ class Node:
         self.options = options
         self.fallback = TransportFallback(options.try_again_ms, max(options.try_again_ms, options.try_again_max_ms))
         self.connections: list[Connection] = []
-        self._silent_ends: list[Socket] = []
+        self._silent_ends: list[SilentEnd] = []
         self._leases: dict[ConnectionLease, None] = {}
         self._next_try: asyncio.TimerHandle | None = None
         self._trying: asyncio.Task[None] | None = None
@@ -77,9 +95,9 @@ class Node:
     async def leave(self, lease: "ConnectionLease") -> None:
         """One lease less. Without any nothing is tried here."""
         del self._leases[lease]
+        self.spoke(lease)
         if self._leases:
             return
-        self.reset_silent_ends()
         if self._next_try is not None:
             self._next_try.cancel()
             self._next_try = None
@@ -87,22 +105,25 @@ class Node:
             trying.cancel()
             await asyncio.wait([trying])
 
-    def keep_silent_end(self, end: Socket) -> None:
-        """Keep the end of a connection that was given up. It is reset when its members have another connection, or none
-        is left: until then the node is to take them for what they are, away and not ended.
+    def keep_silent_end(self, socket: Socket, leases: "Iterable[ConnectionLease]") -> None:
+        """Keep the end of a connection that was given up. It is reset when each of its members has been heard on
+        another, or has gone: until then the node is to take them for what they are, away and not ended.
         """
-        self._silent_ends.append(end)
-        if not self._leases:
-            self.reset_silent_ends()
+        self._silent_ends.append(SilentEnd(socket, {lease for lease in leases if lease in self._leases}))
+        self._reset_silent_ends()
 
-    def reset_silent_ends(self) -> None:
-        """Nobody can take this for the end of a member any more. What was sent and did not arrive is thrown away: if it
-        came now, the node would think that its members are on the old connection again.
-        """
-        while self._silent_ends:
-            end = self._silent_ends.pop()
-            end.setsockopt(SOL_SOCKET, SO_LINGER, RESET_AT_CLOSE)
-            end.close()
+    def spoke(self, lease: "ConnectionLease") -> None:
+        """The member was heard on the connection that it has now, or has gone."""
+        if self._silent_ends:
+            for end in self._silent_ends:
+                end.awaited.discard(lease)
+            self._reset_silent_ends()
+
+    def _reset_silent_ends(self) -> None:
+        over = [end for end in self._silent_ends if not end.awaited]
+        self._silent_ends = [end for end in self._silent_ends if end.awaited]
+        for end in over:
+            end.reset()
 
     @property
     def may_lease(self) -> bool:
@@ -231,7 +252,6 @@ class Connection:
         else:
             self._opened_at_ms = _now_ms()
             self._node.fallback.opened()
-            self._node.reset_silent_ends()
             for lease in list(self.leases):
                 lease.deliver(ev.ChannelOpened(endpoint.url))
             return
@@ -256,7 +276,7 @@ class Connection:
                 case s.RebalancePush(group_id=group_id) if group_id == lease.group_id:
                     lease.deliver(ev.RebalanceBegan(push.generation_id, push.rejoin_within_ms))
                 case s.UnloadedPush(group_id=group_id) if group_id == lease.group_id:
-                    lease.deliver(ev.GroupUnloaded(url))
+                    lease.deliver(ev.GroupUnloaded(url, push.url))
                 case s.DrainPush():
                     lease.deliver(ev.NodeDraining(url))
                 case s.DroppedPush(group_id=group_id) if group_id == lease.group_id:
@@ -280,7 +300,7 @@ class Connection:
             lasted_ms=now_ms - self._opened_at_ms,
         )
         if self.channel.silent_end is not None:
-            self._node.keep_silent_end(self.channel.silent_end)
+            self._node.keep_silent_end(self.channel.silent_end, self.leases)
         for lease in self._empty():
             lease.deliver(ev.ChannelLost(self._node.endpoint.url, reason))
         self._node.open_again_in_time()
@@ -354,6 +374,8 @@ class ConnectionLease:
             outcome = await self._call(operation, body, ends_at)
             while _names_full_channel(outcome) and self._leave_full():
                 outcome = await self._call(operation, body, ends_at)
+            if operation in MEMBER_CALLS and not isinstance(outcome, Unreachable):
+                self._node.spoke(self)
             return outcome
         finally:
             self.open_count -= 1

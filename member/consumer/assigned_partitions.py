@@ -53,7 +53,9 @@ class AssignedPartitions(Generic[R]):
         self._stuck = stuck
         self._log = log
         turns = asyncio.Semaphore(options.concurrency)
-        self._deps = WorkerDependencies(options, source, handler, turns, self._commit_one, batch_ended)
+        self._deps = WorkerDependencies(
+            options, source, handler, turns, self._commit_one, lambda tp: self._member().holds(tp), batch_ended
+        )
         self._workers: dict[TopicPartition, PartitionWorker[R]] = {}
         self._progress: dict[TopicPartition, Progress] = {}
         self._running: dict[TopicPartition, PartitionWorker[R]] = {}

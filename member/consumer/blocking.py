@@ -23,11 +23,12 @@ from rallypoint.member.consumer.contract import (
     Source,
     TopicPartition,
 )
-from rallypoint.member.consumer.options import ConsumerOptions
+from rallypoint.member.consumer.options import ConsumerOptions, check_options
 from rallypoint.member.consumer.threaded_source import COUNTS_AT_ONCE, source_limits, threaded_in
 from rallypoint.member.errors import MemberClosed
 from rallypoint.member.loop_thread import run_in_thread
 from rallypoint.member.observer import Observer
+from rallypoint.member.user_code import check_plain
 from rallypoint.protocol.messages import CommittedOffset
 
 R = TypeVar("R")
@@ -76,6 +77,7 @@ class BlockingConsumer(Generic[R]):
         observer: Observer | None = None,
         make_member: MakeMember = GroupMember,
     ) -> None:
+        check_options(options)
         self._runtime = BlockingRuntime(
             "rallypoint-consumer",
             {HANDLERS: options.concurrency, CALLBACKS: 1, COUNTS: COUNTS_AT_ONCE, **source_limits()},
@@ -264,6 +266,7 @@ class BlockingConsumer(Generic[R]):
 
     def _asking(self, counts: BlockingCounts) -> Counts:
         """Not by `awaitable`: nothing waits for the counts, so they may call `stop`."""
+        check_plain(counts)
 
         async def ask(topics: frozenset[str] | None) -> Mapping[str, int]:
             return await self._runtime.threads.call(COUNTS, lambda: counts(topics))

@@ -29,9 +29,10 @@ from rallypoint.member.consumer.contract import (
     TopicPartition,
 )
 from rallypoint.member.consumer.end_offsets import EndOffsets
-from rallypoint.member.consumer.options import ConsumerOptions
+from rallypoint.member.consumer.options import ConsumerOptions, check_options
 from rallypoint.member.consumer.partition_worker import Handler, PartitionWorker
 from rallypoint.member.consumer.polling import Polling
+from rallypoint.member.consumer.threaded_source import is_for_asyncio
 from rallypoint.member.driver import CANCEL_SECONDS
 from rallypoint.member.errors import MemberClosed, MemberError
 from rallypoint.member.observer import Observer
@@ -83,6 +84,9 @@ class Consumer(Generic[R]):
     ) -> None:
         if partition_counts is None and isinstance(source, CountedSource):
             partition_counts = source.partition_counts
+        check_options(options)
+        if not is_for_asyncio(source):
+            raise TypeError("source: its read is no coroutine function; threaded(source) makes one for asyncio of it")
         if handler is None and options.concurrency != 1:
             raise ValueError("concurrency: without a handler there is one batch at a time")
         self._polling: Polling[R] | None = Polling() if handler is None else None

@@ -154,6 +154,10 @@ class Member(Protocol):
         """As `GroupMember.member_id`."""
         ...
 
+    def holds(self, topic_partition: TopicPartition) -> bool:
+        """As `GroupMember.holds`."""
+        ...
+
     async def start(self) -> None:
         """As `GroupMember.start`."""
         ...

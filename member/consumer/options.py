@@ -90,3 +90,9 @@ def _check_number(option: str, value: object, least: int = 1) -> None:
         raise ValueError(f"{option}: a whole number, not {value!r}")
     if not least <= value <= INT32_MAX:
         raise ValueError(f"{option}: {value} is not between {least} and {INT32_MAX}")
+
+
+def check_options(options: object) -> None:
+    """Raises TypeError for others, such as those of a member, which lack what a consumer asks for."""
+    if not isinstance(options, ConsumerOptions):
+        raise TypeError(f"options: ConsumerOptions, not {type(options).__name__}")

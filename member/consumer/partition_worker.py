@@ -32,6 +32,9 @@ T = TypeVar("T")
 Handler = Callable[[Batch[R]], Awaitable[object]]
 """Called with each batch. The batch counts as handled when it returns, and not when it raises."""
 
+LOSS_TOLD_SECONDS = 0.01
+"""How soon it is looked again whether the member says what it has lost."""
+
 log = logging.getLogger("rallypoint.member")
 
 
@@ -42,6 +45,7 @@ class NoCommittedOffset(LookupError):  # noqa: N818 - it says what is missing
 @dataclass(slots=True)
 class WorkerDependencies(Generic[R]):
     """What all workers of a consumer share. `turns`: as many handlers at once. `commit`: commits what was handled.
+    `holds`: whether the partition is the member's now.
 
     `batch_ended`: called when a handler has returned or raised, with how many seconds it took.
     """
@@ -51,6 +55,7 @@ class WorkerDependencies(Generic[R]):
     handle: Handler[R]
     turns: asyncio.Semaphore
     commit: Callable[[Progress], Awaitable[None]]
+    holds: Callable[[TopicPartition], bool]
     batch_ended: Callable[[Batch[R], float, Exception | None], None]
 
 
@@ -285,6 +290,10 @@ class PartitionWorker(Generic[R]):
                     await asyncio.sleep(0)
                     if self.paused:
                         continue  # it was paused while it waited for its turn
+                    if not deps.holds(self.progress.topic_partition):
+                        # A handler has blocked the loop for longer than the session. Word of the loss is on its way.
+                        await asyncio.sleep(LOSS_TOLD_SECONDS)
+                        continue
                     batch = Batch(
                         *self.progress.topic_partition,
                         offset=self.progress.position,

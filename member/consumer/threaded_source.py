@@ -96,7 +96,7 @@ def threaded(source: BlockingSource[R], threads_max: int = READS_AT_ONCE) -> Sou
 
 def threaded_in(source: BlockingSource[R] | Source[R], threads: DaemonThreads) -> Source[R]:
     """As `threaded`, in a pool of the caller's with `source_limits`. A `Source` for asyncio is returned as it is."""
-    if _is_for_asyncio(source):
+    if is_for_asyncio(source):
         return source
     blocking = cast("BlockingSource[R]", source)
     if isinstance(blocking, BlockingCountedSource):
@@ -109,5 +109,8 @@ def source_limits(reads_max: int = READS_AT_ONCE) -> dict[str, int]:
     return {READS: reads_max, COUNTS: COUNTS_AT_ONCE, END_OFFSETS: END_OFFSETS_AT_ONCE}
 
 
-def _is_for_asyncio(source: BlockingSource[R] | Source[R]) -> TypeGuard[Source[R]]:
+def is_for_asyncio(source: BlockingSource[R] | Source[R]) -> TypeGuard[Source[R]]:
+    """Whether its methods are coroutine functions. Raises TypeError for what is no source."""
+    if not callable(getattr(source, "read", None)):
+        raise TypeError(f"source: {type(source).__name__} has no method `read`")
     return inspect.iscoroutinefunction(source.read)

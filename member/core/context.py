@@ -75,8 +75,14 @@ class MemberContext:
         """What the answer to the request in the slot says of who keeps the session."""
         self.kept_by = self.net.slot(slot).url if answer.channel_keeps_session else None
 
+    def answered(self, slot: str) -> None:
+        """The group has answered the request in the slot, and has this member. It has counted it no earlier than that
+        was sent: how long it held the answer back, and how long that was on its way, cannot be told apart.
+        """
+        self.extend_session(self.net.slot(slot).sent_at_ms)
+
     def extend_session(self, heard_at_ms: int) -> None:
-        """The group has answered, and has this member: it may go on with what it owns while it joins."""
+        """The group has heard of this member then, or later: it may go on with what it owns, also while it joins."""
         if self.owned.assignment is not None:
             ends_at_ms = heard_at_ms + self.options.session_timeout_ms
             self.net.set_timer(SESSION, max(ends_at_ms, self.net.timers.get(SESSION, 0)))

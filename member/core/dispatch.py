@@ -43,8 +43,21 @@ asked whether the group has moved. A node that is paused or cut off ends no conn
 LATE_AGAIN_MS = 1_000
 """From such a question to the next one, as long as there is no answer."""
 
+MOVING_UNTOLD_MAX = 5
+"""Refusals in a row, some two seconds, for which nodes may load the group or send the member to each other before
+anybody is told: a planned move takes less, and is told when it is over.
+"""
+
 RETRY_AFTER_MAX_MS = 60_000
 """A longer `Retry-After` is cut to this: the service may be back sooner than it said."""
+
+MISSED = "missed"
+"""The timer until it is told that the coordinator is missed."""
+MISSED_UNTOLD_MS = 10_000
+"""So long nobody is told of that where another node may take over, which takes a node's lease and a look-up: then one
+line says both.
+"""
+TRYING_AGAIN = "trying again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +79,7 @@ class RequestSlot:
     """One intent on its way, or none. `failures` in a row lengthen the back-off until `reset_failures`.
 
     `sent`: the intent was on the wire at least once, so it may have been done. `blocked`: it waits for the coordinator
-    to be found.
+    to be found. `is_told`: the log has a failure of this row.
     """
 
     name: str
@@ -77,6 +90,7 @@ class RequestSlot:
     sent: bool = False
     blocked: bool = False
     failures: int = 0
+    is_told: bool = False
     redirects: int = 0
     last: Refused | Unreachable | None = None
 
@@ -90,11 +104,25 @@ class Settled:
     outcome: Outcome
 
 
+@dataclass(slots=True)
+class _Missed:
+    """What happened when the coordinator was missed first, and whether an operator knows."""
+
+    text: str
+    since_ms: int
+    is_told: bool = False
+
+    def lasted(self, until_ms: int) -> str:
+        """How long it was missed, and why if nobody was told: the end of the line that one answers."""
+        lasted = f" after {_seconds(until_ms - self.since_ms)}"
+        return lasted if self.is_told else f"{lasted}: {self.text}"
+
+
 class Dispatcher:
     """All slots of one member, its route and its timers. Actions are appended to `actions`, which the owner takes.
 
     `channels`: the nodes with which a channel is open. `moved`: a look-up named another coordinator than the one known
-    before; the owner takes the flag down.
+    before, or one after the coordinator was missed, so that it is to hear of the member; the owner takes the flag down.
     """
 
     def __init__(self, options: MemberOptions) -> None:
@@ -108,7 +136,7 @@ class Dispatcher:
         self.moved = False
         self.last_failure: str | None = None
         self._served_by: str | None = None
-        self._is_missed = False
+        self._missed: _Missed | None = None
 
     # --- timers ------------------------------------------------------------------------------------------------------
 
@@ -174,7 +202,8 @@ class Dispatcher:
             self._stop(slot)
 
     def close_all(self) -> None:
-        """Close every slot and cancel every timer."""
+        """Close every slot and cancel every timer. A loss that nobody knows of yet is told."""
+        self._tell_missed("no coordinator has answered since")
         for name in list(self._slots):
             self.close(name)
         for key in list(self.timers):
@@ -182,7 +211,9 @@ class Dispatcher:
 
     def reset_failures(self, name: str) -> None:
         """The next failure is the first in a row."""
-        self.slot(name).failures = 0
+        slot = self.slot(name)
+        slot.failures = 0
+        slot.is_told = False
 
     def count_failure(self, name: str, jitter: float) -> int:
         """Count a failure that asks for another intent rather than the same one. Returns how many ms to wait before it.
@@ -191,6 +222,7 @@ class Dispatcher:
         """
         slot = self.slot(name)
         slot.failures += 1
+        slot.is_told = True
         return 0 if slot.failures == 1 else self._backoff_ms(slot.failures - 1, jitter)
 
     # --- what comes in -----------------------------------------------------------------------------------------------
@@ -214,13 +246,16 @@ class Dispatcher:
         elif slot.name == LOOKUP and isinstance(outcome, Answered):
             return self._looked_up(slot, slot.intent, outcome, now_ms, jitter)
         if slot.name != LOOKUP:
-            self._note_served(slot.url)
+            self._note_served(slot, now_ms)
         return self._settle(slot, slot.intent, outcome)
 
     def timer_due(self, key: str, now_ms: int) -> Settled | None:
         """A timer of this module (`owns`) came due."""
         if key == LATE:
             self._look_for_late_answers(now_ms)
+            return None
+        if key == MISSED:
+            self._look_for_coordinator(now_ms)
             return None
         if key.startswith(RETRY):
             slot = self._slots.get(key.removeprefix(RETRY))
@@ -235,7 +270,7 @@ class Dispatcher:
     @staticmethod
     def owns(key: str) -> bool:
         """Whether a timer is this module's."""
-        return key == LATE or key.startswith((RETRY, DEADLINE))
+        return key in {LATE, MISSED} or key.startswith((RETRY, DEADLINE))
 
     def repeat(self, name: str, intent: Intent, now_ms: int) -> None:
         """Say it again after a 202: at once, unless the answer came so fast that repeats would make a storm (a
@@ -262,11 +297,56 @@ class Dispatcher:
         if self.route.url is not None and self.route.knows_another(self.route.url):
             self._look_up(now_ms)
 
-    def miss(self, text: str) -> None:
-        """Tell an operator that the coordinator is missed, once until one answers, which is then told, too."""
-        if not self._is_missed:
-            self.actions.append(Warn(text))
-        self._is_missed = True
+    def go_on_at(self, said_by: str, url: str, now_ms: int) -> None:
+        """The node at `said_by` has made the one at `url` the coordinator: nobody has to be asked. Whoever may not
+        follow it there looks the coordinator up.
+        """
+        if may_go_on_at(said_by, url):
+            self._go_on(url, now_ms)
+
+    def miss(self, text: str, going_on: str, now_ms: int) -> None:
+        """Tell an operator that the coordinator is missed, once until one answers, which is then told, too.
+
+        Where another node may take the group over, nothing is told for `MISSED_UNTOLD_MS`: the line that one answers
+        says all. `text` is what happened, and `going_on` what is done about it.
+        """
+        if self._missed is not None:
+            return
+        self._missed = _Missed(text, now_ms)
+        if self._served_by is not None and any(url != self._served_by for url in self.route.nodes):
+            self.set_timer(MISSED, now_ms + MISSED_UNTOLD_MS)
+        else:
+            self._tell_missed(going_on)
+
+    def misses(self, url: str) -> bool:
+        """Whether the node at `url` was the coordinator until it was missed."""
+        return self._missed is not None and self._served_by == url
+
+    def tell_missed(self, now_ms: int) -> None:
+        """Let an operator know now that the coordinator is missed, if it is and nobody knows."""
+        if self._missed is not None:
+            self._tell_missed(f"no coordinator has answered for {_seconds(now_ms - self._missed.since_ms)}")
+
+    def _tell_missed(self, meanwhile: str) -> None:
+        if self._missed is not None and not self._missed.is_told:
+            self._missed.is_told = True
+            self.actions.append(Warn(f"{self._missed.text}; {meanwhile}"))
+
+    def _look_for_coordinator(self, now_ms: int) -> None:
+        """Tell that it is missed, unless a call is open at the next one that is not late yet: it may hold that back."""
+        late_at_ms = [
+            _late_at_ms(slot)
+            for slot in self._slots.values()
+            if slot.call_id is not None
+            and slot.intent is not None
+            and slot.name != LOOKUP
+            and slot.url == self.route.url
+        ]
+        due_ms = max(late_at_ms, default=now_ms)
+        if due_ms > now_ms:
+            self.set_timer(MISSED, due_ms)
+        else:
+            self.tell_missed(now_ms)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -345,7 +425,7 @@ class Dispatcher:
 
     def _failed(self, slot: RequestSlot, outcome: Refused | Unreachable, now_ms: int, jitter: float) -> None:
         """The node did not answer, or is not the coordinator: look up again, at once the first time."""
-        self._count(slot, outcome)
+        self._count(slot, outcome, now_ms)
         self.route.forget(slot.url)
         at_once = len(self.route.nodes) - 1 if slot.name == LOOKUP else 1  # a look-up asks every node before it waits
         beyond = slot.failures - at_once
@@ -362,7 +442,9 @@ class Dispatcher:
             self.route.learn(url)
             self._send(slot, now_ms)
         elif reaction is Reaction.BACK_OFF:
-            self._count(slot, outcome)
+            if self._missed is not None and not _misses_coordinator(outcome):
+                self._note_served(slot, now_ms)
+            self._count(slot, outcome, now_ms)
             asked_ms = 0 if _is_loading(outcome) else min(outcome.retry_after_ms or 0, RETRY_AFTER_MAX_MS)
             self._send_after(slot, max(asked_ms, self._backoff_ms(slot.failures, jitter)), now_ms)
         else:
@@ -389,10 +471,14 @@ class Dispatcher:
 
     def _found(self, lookup: RequestSlot, url: str, now_ms: int) -> None:
         """The coordinator is known: send what waits for it, and what may wait in vain at a node that fell silent."""
-        before = self._served_by if self.route.url is None else self.route.url
         self.route.found_by(lookup.url)
+        self._go_on(url, now_ms)
+
+    def _go_on(self, url: str, now_ms: int) -> None:
+        before = self._served_by if self.route.url is None else self.route.url
         self.route.learn(url)
-        self.moved = before not in {None, self.route.url}
+        # Missed, and named again: nothing else may be on its way there that would say so.
+        self.moved = before not in {None, self.route.url} or self._missed is not None
         self.close(LOOKUP)
         for slot in list(self._slots.values()):
             if slot.blocked:
@@ -420,34 +506,54 @@ class Dispatcher:
         slot.blocked = False
         self.cancel_timer(RETRY + slot.name)
 
-    def _note_served(self, url: str) -> None:
-        """The node at `url` did what a coordinator does. It is told where it is another one, or was missed.
+    def _note_served(self, slot: RequestSlot, now_ms: int) -> None:
+        """The node at the slot's URL did what a coordinator does. It is told where it is another one, or was missed.
 
-        Whoever was warned that the coordinator is missed is told of its move by a warning, too.
+        Where the coordinator was missed and has moved, that is a warning: it is as loud as the loss. It was missed
+        until the call was sent, for the node may have held the answer back.
         """
+        url = slot.url
         if url != self.route.url:
             return  # a late answer of the one before
-        if self._served_by not in {None, url}:
-            moved = f"coordinator moved from {self._served_by} to {url}"
-            self.actions.append(Warn(moved) if self._is_missed else Note(moved))
-        elif self._is_missed:
-            self.actions.append(Note(f"coordinator {url} answers"))
-        self._served_by = url
-        self._is_missed = False
+        missed, before = self._missed, self._served_by
+        self._served_by, self._missed = url, None
+        lasted = ""
+        if missed is not None:
+            self.cancel_timer(MISSED)
+            for other in self._slots.values():
+                other.is_told = False
+            lasted = missed.lasted(slot.sent_at_ms if slot.sent_at_ms >= missed.since_ms else now_ms)
+        if before not in {None, url}:
+            moved = f"coordinator moved from {before} to {url}{lasted}"
+            self.actions.append(Note(moved) if missed is None else Warn(moved))
+        elif missed is not None:
+            answers = f"coordinator {url} answers{lasted}"
+            self.actions.append(Note(answers) if missed.is_told else Warn(answers))
 
-    def _count(self, slot: RequestSlot, outcome: Refused | Unreachable) -> None:
+    def _count(self, slot: RequestSlot, outcome: Refused | Unreachable, now_ms: int) -> None:
         slot.failures += 1
         slot.last = outcome
         self.last_failure = f"{slot.url}: {describe(outcome)}"
         looks_ahead = slot.name == LOOKUP and self.route.url is not None
-        if slot.failures > 1 or slot.url in self.route.draining or looks_ahead:
+        moves = _is_loading(outcome) or _names_another(outcome)
+        if (
+            slot.is_told
+            or (moves and slot.failures <= MOVING_UNTOLD_MAX)
+            or slot.url in self.route.draining
+            or looks_ahead
+        ):
             return
+        slot.is_told = True
         operation = slot.intent.operation.name if slot.intent is not None else slot.name
-        text = f"{operation} at {self.last_failure}; trying again"
+        text = f"{operation} at {self.last_failure.removesuffix('.').removesuffix('; try again')}"
         if not _misses_coordinator(outcome):
-            self.actions.append(Warn(text))
+            self.actions.append(Warn(f"{text}; {TRYING_AGAIN}"))
         else:
-            self.miss(text)
+            self.miss(text, TRYING_AGAIN, now_ms)
+
+
+def _seconds(passed_ms: int) -> str:
+    return f"{passed_ms / 1000:.1f} s"
 
 
 def _late_at_ms(slot: RequestSlot) -> int:
@@ -463,11 +569,15 @@ def describe(outcome: Refused | Unreachable) -> str:
     return f"{outcome.problem.error_name}: {outcome.problem.detail}"
 
 
-def _is_loading(outcome: Refused) -> bool:
+def _is_loading(outcome: Refused | Unreachable) -> bool:
     """Whether the node is about to serve the group. `Retry-After` counts whole seconds, which is longer than that
     takes after a planned hand-over; the back-off is short at first.
     """
-    return outcome.problem.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return isinstance(outcome, Refused) and outcome.problem.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def _names_another(outcome: Refused | Unreachable) -> bool:
+    return isinstance(outcome, Refused) and reaction_to(outcome.problem) is Reaction.FOLLOW
 
 
 def _misses_coordinator(outcome: Refused | Unreachable) -> bool:

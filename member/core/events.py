@@ -189,9 +189,12 @@ class RebalanceBegan:
 
 @dataclass(frozen=True, slots=True)
 class GroupUnloaded:
-    """A channel said that its node, at this URL, has let go of the group."""
+    """A channel said that its node, at this URL, has let go of the group. `owner_url`: of the node that has it now, if
+    it was named.
+    """
 
     url: str
+    owner_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ class Joining:
         context = self._context
         match settled.outcome:
             case Answered(m.JoinAnswer() as answer):
-                context.extend_session(now_ms)
+                context.answered(MEMBER)
                 context.note_kept(MEMBER, answer)
                 context.member_id = answer.member_id
                 if self._subscription_stale and context.owned.assignment is None:
@@ -91,7 +91,7 @@ class Joining:
                 else:
                     self._joined(answer, now_ms)
             case Waiting(answer):
-                context.extend_session(now_ms)
+                context.answered(MEMBER)
                 intent = settled.intent
                 if not context.member_id and answer.member_id:
                     context.member_id = answer.member_id
@@ -162,10 +162,13 @@ class Joining:
     def sync_ended(self, settled: Settled, now_ms: int, draw: Draw) -> None:
         """The answer to a sync came."""
         match settled.outcome:
+            case Answered(m.SyncAnswer()) if self._context.ending is None and self._session_ends_at_ms() <= now_ms:
+                # The answer was so long on its way that others may have what it gives: only a newer one can tell.
+                self._context.net.repeat(MEMBER, settled.intent, now_ms)
             case Answered(m.SyncAnswer() as answer):
                 self._assigned(answer, now_ms, draw)
             case Waiting():
-                self._context.extend_session(now_ms)
+                self._context.answered(MEMBER)
                 self._context.net.repeat(MEMBER, settled.intent, now_ms)
             case Refused(problem) if problem.error_code == ErrorCode.INVALID_REQUEST and _submits(settled.intent):
                 failure = AssignorFailed(f"the assignment of {self._protocol_name!r} is refused: {problem.detail}")
@@ -188,7 +191,7 @@ class Joining:
         context.fenced = False
         context.net.reset_failures(MEMBER)
         context.move(State.STABLE, f"generation {context.generation_id}, {len(given.partitions)} partitions")
-        context.net.set_timer(SESSION, now_ms + context.options.session_timeout_ms)
+        context.net.set_timer(SESSION, self._session_ends_at_ms())
         new = Assignment(
             context.generation_id,
             context.member_id,
@@ -201,6 +204,10 @@ class Joining:
         self._take(new, now_ms, draw)
         if self._found_in_place:
             context.net.actions.append(CompareCounts())
+
+    def _session_ends_at_ms(self) -> int:
+        """What the answer to a sync gives is the member's own until then, if it hears no more of the group."""
+        return self._context.net.slot(MEMBER).sent_at_ms + self._context.options.session_timeout_ms
 
     def _take(self, new: Assignment, now_ms: int, draw: Draw) -> None:
         """Give up what the new assignment takes away, then take what it adds. Rejoin if another member waits."""

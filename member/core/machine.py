@@ -99,6 +99,10 @@ class Membership:
         """
         return self._owned.assignment
 
+    def session_is_over(self, now_ms: int) -> bool:
+        """Whether others may have what the member owns by now, though nothing has had the time to say so yet."""
+        return self._net.timers.get(SESSION, now_ms + 1) <= now_ms
+
     @property
     def last_failure(self) -> str | None:
         """The last failed call, in words; None if no call has failed."""
@@ -178,7 +182,7 @@ class Membership:
             case ev.SubscriptionChanged(topics, user_data):
                 self._joining.subscribe(topics, user_data, now_ms, draw)
             case ev.LeaveRequested(reason, stay):
-                self._leaving.leave(Ending(reason, tell=not stay), now_ms)
+                self._leaving.leave(Ending(reason or "stopped", tell=not stay), now_ms)
             case ev.LeaveHurried():
                 self._leaving.hurry(now_ms)
             case ev.CloseRequested():

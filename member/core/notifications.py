@@ -16,6 +16,8 @@ from rallypoint.member.core.reactions import Reaction, reaction_to
 from rallypoint.member.core.states import State
 from rallypoint.protocol import messages as m
 
+CONNECTING_AGAIN = "connecting again"
+
 
 class Notifications:
     """Of one member."""
@@ -41,9 +43,7 @@ class Notifications:
             context.note_rejoin_within(outcome.problem.rejoin_within_ms, now_ms)
         context.net.reset_failures(HEARTBEAT)
         sent_at_ms = context.net.slot(HEARTBEAT).sent_at_ms
-        # The group has counted it when it came, and the answer may have been long on its way. One that the group has
-        # held back counts from then on.
-        context.extend_session(now_ms if settled.intent.held_ms else sent_at_ms)
+        context.answered(HEARTBEAT)
         if isinstance(outcome, Answered) and isinstance(outcome.answer, m.HeartbeatAnswer):
             context.note_kept(HEARTBEAT, outcome.answer)
         if context.state is State.SYNCING and pending:
@@ -59,6 +59,7 @@ class Notifications:
     def fall_silent(self, now_ms: int, draw: Draw) -> None:
         """No answer has come for a session timeout: the group may have given everything away."""
         context = self._context
+        context.net.tell_missed(now_ms)
         reason = f"no heartbeat for {context.options.session_timeout_ms} ms"
         if context.state is State.STABLE or (context.cooperative and context.state is State.REVOKING):
             self._joining.lose(reason, now_ms, draw)
@@ -121,25 +122,25 @@ class Notifications:
                 net.channels.discard(url)
                 net.route.not_heard(url)
                 if url not in net.route.draining:
-                    self._tell_lost(url, f"the channel with {url} is lost: {reason}; connecting again")
+                    self._tell_lost(url, f"the channel with {url} is lost: {reason}", now_ms)
                 net.route.draining.discard(url)
                 self._go_on_from(url, now_ms)
                 self._keeps_no_longer(url, now_ms)
-            case ev.GroupUnloaded(url):
-                self._go_on_from(url, now_ms)
+            case ev.GroupUnloaded(url, owner_url):
+                self._go_on_from(url, now_ms, owner_url)
                 self._keeps_no_longer(url, now_ms)
             case ev.NodeDraining(url):
                 net.route.draining.add(url)
                 if net.route.url == url:
                     net.look_elsewhere(now_ms)
 
-    def _tell_lost(self, url: str, text: str) -> None:
+    def _tell_lost(self, url: str, text: str, now_ms: int) -> None:
         """Warn of a lost channel. With that of the coordinator, the coordinator is missed until it answers again."""
         net = self._context.net
         if net.route.url in {None, url}:
-            net.miss(text)
-        else:
-            self._context.warn(text)
+            net.miss(text, CONNECTING_AGAIN, now_ms)
+        elif not net.misses(url):
+            self._context.warn(f"{text}; {CONNECTING_AGAIN}")
 
     def _keeps_no_longer(self, url: str, now_ms: int) -> None:
         """Who keeps the session no longer is asked, if nothing is on its way that asks: heartbeats begin again."""
@@ -158,7 +159,7 @@ class Notifications:
             if net.slot(HEARTBEAT).intent is None:
                 self._heartbeats.ask(now_ms)
 
-    def _go_on_from(self, url: str, now_ms: int) -> None:
+    def _go_on_from(self, url: str, now_ms: int, owner_url: str | None = None) -> None:
         """The group may be elsewhere now: find its coordinator, and say there at once that this member lives. If a
         channel is lost the service may wait for that only for a short while. What is on its way is such a word itself.
         """
@@ -166,5 +167,7 @@ class Notifications:
         if net.route.url not in {None, url}:
             return
         net.route.forget(url)
+        if owner_url is not None:
+            net.go_on_at(url, owner_url, now_ms)
         if net.slot(HEARTBEAT).intent is None:
             self._heartbeats.ask(now_ms)

@@ -34,14 +34,14 @@ def join(
     """One attempt to join.
 
     `owned`: the partitions that a cooperative member owns, or that an eager one gave up in order.
-    `owns`: whether the member owns partitions now; see `_waits`.
+    `owns`: whether the member owns partitions now; see `_waits_of_an_owner`.
 
     An eager member names `owned` only to an eager assignor that reads it, as a hint for stickiness. A cooperative
     assignor would take the partitions for still owned, and hold them back until this member gives them up, which it
     already has. An assignor that does not read it gets nothing: when a static member comes back, the service compares
     its join with the one before.
     """
-    held_ms, timeout_ms = _waits(options, owns=owns)
+    held_ms, timeout_ms = _waits_of_an_owner(options) if owns else (options.park_wait_ms, options.request_timeout_ms)
     protocols = []
     for assignor in assignors:
         names_owned = cooperative or (assignor.protocol == "eager" and assignor.reads_owned_partitions)
@@ -70,15 +70,14 @@ def _shown(reason: str | None) -> str | None:
     return None if reason is None else in_utf8(reason[:REASON_LENGTH_MAX])
 
 
-def _waits(options: MemberOptions, *, owns: bool) -> tuple[int, int]:
+def _waits_of_an_owner(options: MemberOptions) -> tuple[int, int]:
     """How long a join or sync may be held back, and how late its answer may be beyond that.
 
-    A member that owns partitions meanwhile must hear of the group within its session, or it has to take them for lost:
-    one call may fail and be repeated in five sixths of it.
+    A member that owns partitions meanwhile must hear of the group within its session, or it has to take them for lost.
+    Each answer counts from when its call was sent: one call may wait, the next one fail, and its repeat wait, in eleven
+    twelfths of a session.
     """
-    if not owns:
-        return options.park_wait_ms, options.request_timeout_ms
-    held_ms = max(1, min(options.park_wait_ms, options.session_timeout_ms // 3))
+    held_ms = max(1, min(options.park_wait_ms, options.session_timeout_ms // 4))
     return held_ms, max(1, min(options.request_timeout_ms, options.session_timeout_ms // 6))
 
 
@@ -98,8 +97,13 @@ def sync(
     *,
     owns: bool,
 ) -> Intent:
-    """Ask for the assignment; a leader submits everyone's in `made`. `owns`: see `_waits`."""
-    held_ms, timeout_ms = _waits(options, owns=owns)
+    """Ask for the assignment; a leader submits everyone's in `made`. `owns`: see `_waits_of_an_owner`.
+
+    The session counts from when it is sent, so that most of it is left when the assignment comes.
+    """
+    held_ms, timeout_ms = _waits_of_an_owner(options)
+    if not owns:
+        timeout_ms = options.request_timeout_ms
     body = m.SyncRequest(
         generation_id=generation_id,
         member_id=member_id,
@@ -115,8 +119,8 @@ def sync(
 def heartbeat(options: MemberOptions, member_id: str, generation_id: int, wait_ms: int) -> Intent:
     """A heartbeat, held back by the service for at most `wait_ms`.
 
-    If the answer is late by a quarter of the session, the member gives it up while there is time to repeat. A repeat
-    does not wait: two waits in a row would take the whole session.
+    If the answer is late by a quarter of the session, by a sixth if it was held back, the member gives it up while
+    there is time to repeat: the session counts from when the one before was sent. So a repeat does not wait.
     """
     body = m.HeartbeatRequest(
         generation_id=generation_id,
@@ -124,7 +128,7 @@ def heartbeat(options: MemberOptions, member_id: str, generation_id: int, wait_m
         group_instance_id=options.group_instance_id,
         wait_ms=wait_ms,
     )
-    timeout_ms = min(options.request_timeout_ms, max(500, options.session_timeout_ms // 4))
+    timeout_ms = min(options.request_timeout_ms, max(500, options.session_timeout_ms // (6 if wait_ms else 4)))
     again = None if wait_ms == 0 else heartbeat(options, member_id, generation_id, 0)
     return Intent(ops.HEARTBEAT, body, timeout_ms, held_ms=wait_ms, again=again)
 

@@ -78,7 +78,7 @@ def write_line(record: Record) -> bytes:
     line: dict[str, Any] = {}
     for name, content in (("key", record.key), ("value", record.value)):
         if content is not None:
-            text = _text(content)
+            text = _text(content, name)
             line |= {name: text} if text is not None else {f"{name}_base64": b64encode(content).decode()}
     if record.timestamp_ms is not None:
         line["timestamp"] = record.timestamp_ms
@@ -88,11 +88,13 @@ def write_line(record: Record) -> bytes:
 
 
 def _header_line(key: str, content: bytes | None) -> list[str | None]:
-    text = None if content is None else _text(content)
+    text = None if content is None else _text(content, f"the header {key!r}")
     return [key, text] if content is None or text is not None else [key, None, b64encode(content).decode()]
 
 
-def _text(content: bytes) -> str | None:
+def _text(content: bytes, what: str) -> str | None:
+    if not isinstance(content, bytes):
+        raise TypeError(f"{what}: bytes, not {type(content).__name__}")
     try:
         return content.decode()
     except UnicodeDecodeError:

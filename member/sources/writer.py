@@ -50,11 +50,13 @@ class FilesWriter:
         self.partitions = count
 
     def grow(self, partitions: int) -> None:
-        """Let the topic have so many partitions, if it has fewer. Raises ValueError if it has more."""
+        """Let the topic have so many partitions, if it has fewer. Raises ValueError if it has more, or for none."""
+        if partitions < 1:
+            raise ValueError(f"partitions: {partitions} is below the least, 1")
         self._folder.mkdir(parents=True, exist_ok=True)
         with locked(self._folder):
             count = read_count(self._folder) or 0
-            if partitions < max(count, 1):
+            if partitions < count:
                 raise ValueError(f"{self._folder} has {count} partitions and cannot have {partitions}")
             for partition in range(count, partitions):
                 (self._folder / str(partition)).mkdir(exist_ok=True)
@@ -66,6 +68,7 @@ class FilesWriter:
     def append(self, partition: int, records: Iterable[Record]) -> int:
         """Write records to the end of a partition, all in one file. Returns the offset of the first.
 
+        Raises TypeError for a key, a value or the value of a header that is not bytes; nothing is written then.
         Half a line that a writer left behind when it died is cut off first. The operating system has the records when
         this returns; they are not forced to the disk.
         """

@@ -161,6 +161,10 @@ class FakeMember:
         """Whether it has left, or stopped with an error."""
         return self._ended.is_set()
 
+    def holds(self, topic_partition: TopicPartition) -> bool:
+        """As `GroupMember.holds`. Its session never ends by the clock."""
+        return topic_partition in self._held
+
     async def start(self) -> None:
         """As `GroupMember.start`. The member holds nothing until the test assigns something."""
         self.member_id = await self._group.enter(self)
