@@ -43,10 +43,11 @@ show_progress() {
         -e 's/^Installing collected packages.*/  installing what was downloaded/p'
 }
 
+# Bytecode is made by the first program that imports a module: most of what is installed nobody imports.
 log=.venv/setup.log
 echo "Installing Rallypoint and what it needs into .venv (PySpark alone is 490 MB: the first time takes minutes)"
 if ! .venv/bin/python -m pip install --progress-bar off --no-color --disable-pip-version-check --retries 2 \
-    --use-pep517 -c constraints.txt -e '.[dev]' 2>&1 | tee "$log" | show_progress; then
+    --use-pep517 --no-compile -c constraints.txt -e '.[dev]' 2>&1 | tee "$log" | show_progress; then
     if grep -qE 'NewConnectionError|NameResolutionError|ConnectTimeoutError|ReadTimeoutError|ProxyError|Connection broken' "$log"; then
         echo "The package index cannot be reached. Setting up needs the network once; then type the same again." >&2
     else

@@ -119,7 +119,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # what repeats it. In CI the examples are always the same ones, so that what fails there is what the change broke;
     # elsewhere they are new ones each time, and find more.
     settings.register_profile(
-        "rallypoint", deadline=None, print_blob=True, derandomize=IN_CI, max_examples=by_size(15, 100)
+        "rallypoint", deadline=None, print_blob=True, derandomize=IN_CI, max_examples=by_size(15, 40, 100)
     )
     settings.load_profile("rallypoint")
     # All that is made while tests are collected stays: to look through it again and again is a sixth of that time.

@@ -5,6 +5,9 @@ there, too.
 """
 
 from enum import IntEnum
+from typing import Any
+
+import pytest
 
 
 class Size(IntEnum):
@@ -29,3 +32,8 @@ def by_size(small: int, full: int, long: int | None = None) -> int:
     if _Chosen.size is Size.SMALL:
         return small
     return full if long is None or _Chosen.size is Size.FULL else long
+
+
+def in_long(*values: Any) -> Any:
+    """These values of a parametrized test for a long run alone: a full one has others of the same test."""
+    return pytest.param(*values, marks=pytest.mark.long)

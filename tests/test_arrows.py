@@ -302,7 +302,7 @@ def test_there_is_one_http_client(package: str) -> None:
 BY_THE_LOOP_S_CLOCK = {
     "access/issuer_documents.py": {"timeout"},  # the answer of an issuer, who is no client; it is asked again
     "limits/deadline.py": {"call_at", "time", "timeout"},  # what all that ends something goes by
-    "connections.py": {"time"},  # how often the log is warned
+    "connections.py": {"time", "timeout"},  # how often the log is warned; how long a stop waits, as for HTTP
     "channel/channel.py": {"time"},  # in which second a frame came that carries no call
     "channel/pings.py": {"call_at"},  # when a ping is due; what its answer may take is a deadline
     "channel/websocket.py": {"call_at", "time", "timeout"},  # the same, and a close that was said already

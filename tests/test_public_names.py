@@ -7,6 +7,7 @@ from importlib import import_module
 import pytest
 
 import rallypoint
+from rallypoint._lazy import lazy_names
 
 LAZY = ("rallypoint", "rallypoint.sources", "rallypoint.spark", "rallypoint.testing")
 
@@ -42,6 +43,39 @@ def test_a_name_that_is_not_there_is_refused_as_of_any_module() -> None:
         import_module("rallypoint").Member  # noqa: B018
     with pytest.raises(ImportError, match="cannot import name 'Member'"):
         from rallypoint import Member  # type: ignore[attr-defined]  # noqa: F401, PLC0415
+
+
+@pytest.mark.parametrize(
+    ("face", "name", "package", "extra"),
+    [
+        ("rallypoint.sources", "KafkaSource", "confluent_kafka", "kafka"),
+        ("rallypoint.sources", "KafkaTopics", "confluent_kafka", "kafka"),
+        ("rallypoint.spark", "OffsetMirror", "confluent_kafka", "kafka"),
+        ("rallypoint.spark", "PostgreSQL", "psycopg", "postgresql"),
+        ("rallypoint.spark", "ProgressCommits", "pyspark", "spark"),
+        ("rallypoint.spark", "record_schema", "pyarrow", "spark"),
+    ],
+)
+def test_a_name_without_its_packages_says_what_to_install(face: str, name: str, package: str, extra: str) -> None:
+    program = (
+        "import sys\n"
+        f"class Gone:\n"
+        f"    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {package!r}: raise ModuleNotFoundError(f'No module named {{name!r}}', name=name)\n"
+        "sys.meta_path.insert(0, Gone())\n"
+        f"try:\n    from {face} import {name}\n"
+        "except ModuleNotFoundError as error:\n    print(error.name, error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    said = f"{name} needs packages that are not here: pip install 'rallypoint[{extra}]' (No module named '{package}')"
+    assert done.stdout == f"{package} {said}\n"
+
+
+def test_a_fault_of_a_module_is_raised_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rallypoint.broken_for_a_test", None)
+    find = lazy_names({"__name__": "faces"}, {"rallypoint.broken_for_a_test": "Thing"})
+    with pytest.raises(ModuleNotFoundError, match=r"^import of rallypoint\.broken_for_a_test halted"):
+        find("Thing")
 
 
 def test_the_public_modules_alone_import_nothing_else() -> None:

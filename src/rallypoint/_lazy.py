@@ -6,6 +6,11 @@ A program that uses one part, such as a Spark task that reads records, does not 
 from collections.abc import Callable, Mapping, MutableMapping
 from importlib import import_module
 
+_EXTRAS = {"confluent_kafka": "kafka", "psycopg": "postgresql"} | dict.fromkeys(
+    ("numpy", "pandas", "pyarrow", "pyspark"), "spark"
+)
+"""By package that a name may need, the extra that brings it."""
+
 
 def lazy_names(names: MutableMapping[str, object], homes: Mapping[str, str]) -> Callable[[str], object]:
     """Make the `__getattr__` of a module.
@@ -19,7 +24,14 @@ def lazy_names(names: MutableMapping[str, object], homes: Mapping[str, str]) -> 
     def find(name: str) -> object:
         if name not in module_of:
             raise AttributeError(f"module {names['__name__']!r} has no attribute {name!r}")
-        found = names[name] = getattr(import_module(module_of[name]), name)
+        try:
+            found = names[name] = getattr(import_module(module_of[name]), name)
+        except ModuleNotFoundError as error:
+            extra = _EXTRAS.get((error.name or "").partition(".")[0])
+            if extra is None:
+                raise
+            text = f"{name} needs packages that are not here: pip install 'rallypoint[{extra}]' ({error})"
+            raise ModuleNotFoundError(text, name=error.name) from error
         return found
 
     return find

@@ -153,12 +153,12 @@ def test_roundrobin_spreads_the_total_evenly_among_equals(spec: GroupSpec) -> No
 
 
 @given(spec=SPECS)
-@settings(deadline=None, max_examples=by_size(10, 200))
+@settings(deadline=None, max_examples=by_size(10, 70, 200))
 def test_range_equals_its_slow_version(spec: GroupSpec) -> None:
     assert RangeAssignor().assign(spec) == slow_range(spec)
 
 
 @given(spec=SPECS)
-@settings(deadline=None, max_examples=by_size(10, 200))
+@settings(deadline=None, max_examples=by_size(10, 70, 200))
 def test_roundrobin_equals_its_slow_version(spec: GroupSpec) -> None:
     assert RoundRobinAssignor().assign(spec) == slow_roundrobin(spec)

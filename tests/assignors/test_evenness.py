@@ -52,7 +52,7 @@ def slow_pairwise(counts: tuple[int, ...]) -> int:
     partitions=st.dictionaries(st.sampled_from(TOPICS), st.integers(0, 7), max_size=3),
     subscriptions=st.lists(st.lists(st.sampled_from((*TOPICS, "gone")), max_size=4), max_size=4),
 )
-@settings(deadline=None, max_examples=by_size(20, 400))
+@settings(deadline=None, max_examples=by_size(20, 100, 400))
 def test_no_assignment_is_more_even(partitions: dict[str, int], subscriptions: list[list[str]]) -> None:
     spec = GroupSpec(partitions, {f"m{n}": MemberSubscription(tuple(said)) for n, said in enumerate(subscriptions)})
     possible = every_counts(spec)

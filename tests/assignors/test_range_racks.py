@@ -90,13 +90,13 @@ def slow_range(spec: GroupSpec) -> Assignment:
 
 
 @given(spec=specs())
-@settings(deadline=None, max_examples=by_size(15, 300))
+@settings(deadline=None, max_examples=by_size(15, 100, 300))
 def test_it_equals_its_slow_version(spec: GroupSpec) -> None:
     assert RangeAssignor().assign(spec) == slow_range(spec)
 
 
 @given(spec=specs())
-@settings(deadline=None, max_examples=by_size(5, 100))
+@settings(deadline=None, max_examples=by_size(5, 40, 100))
 def test_racks_decide_who_gets_what_and_never_how_many(spec: GroupSpec) -> None:
     with_racks = RangeAssignor().assign(spec)
     for topic, partitions in spec.partitions_per_topic.items():

@@ -52,14 +52,14 @@ def least_cost(spec: GroupSpec) -> Cost:
 
 
 @given(spec=specs(FEW_TOPICS, members_max=4, partitions_max=5))
-@settings(deadline=None, max_examples=by_size(15, 300))
+@settings(deadline=None, max_examples=by_size(15, 100, 300))
 def test_no_assignment_is_better(spec: GroupSpec) -> None:
     found = measure(spec, sticky.assign(spec))
     assert cost_of(found.counts, found.moved, found.rack_misses) == least_cost(spec)
 
 
 @given(spec=specs(FEW_TOPICS, members_max=5, partitions_max=3, racks=False), chance=st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=by_size(7, 150))
+@settings(deadline=None, max_examples=by_size(7, 50, 150))
 def test_no_assignment_is_better_where_members_had_it_all(spec: GroupSpec, chance: random.Random) -> None:
     """Owners of every partition, at one generation, but in no order: the most that there is to lose."""
     assume(spec.subscriptions)
@@ -73,7 +73,7 @@ def test_no_assignment_is_better_where_members_had_it_all(spec: GroupSpec, chanc
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=by_size(15, 300))
+@settings(deadline=None, max_examples=by_size(15, 100, 300))
 def test_no_assignment_is_better_along_chains_of_subscriptions(data: st.DataObject) -> None:
     """Neighbours share one topic, and everything is owned: long ways to even out, that two short ones may beat."""
     size = data.draw(st.integers(3, 6))
@@ -89,7 +89,7 @@ def test_no_assignment_is_better_along_chains_of_subscriptions(data: st.DataObje
 
 
 @given(spec=specs())
-@settings(deadline=None, max_examples=by_size(7, 150))
+@settings(deadline=None, max_examples=by_size(7, 50, 150))
 def test_any_group_gets_everything_as_evenly_as_can_be(spec: GroupSpec) -> None:
     given = sticky.assign(spec)
     found = measure(spec, given)
@@ -101,7 +101,7 @@ def test_any_group_gets_everything_as_evenly_as_can_be(spec: GroupSpec) -> None:
 
 
 @given(spec=specs())
-@settings(deadline=None, max_examples=by_size(7, 150))
+@settings(deadline=None, max_examples=by_size(7, 50, 150))
 def test_the_owned_partitions_that_count_are_those_that_moves_are_counted_by(spec: GroupSpec) -> None:
     classes = partition_classes_of(spec)
     owned = undisputed_owned(spec, classes)
@@ -167,7 +167,7 @@ def test_who_joins_equals_gets_its_share_and_no_two_others_exchange(spec: GroupS
 
 
 @given(spec=specs())
-@settings(deadline=None, max_examples=by_size(7, 150))
+@settings(deadline=None, max_examples=by_size(7, 50, 150))
 def test_no_owner_is_taken_anything_from_in_one_step(spec: GroupSpec) -> None:
     """Whoever says it has a partition is either its rightful owner, and keeps it, or alone, or it is held back."""
     first, target, owners = cooperative.assign(spec), sticky.assign(spec), owners_before(spec)
@@ -182,7 +182,7 @@ def test_no_owner_is_taken_anything_from_in_one_step(spec: GroupSpec) -> None:
 
 
 @given(spec=specs(), data=st.data())
-@settings(deadline=None, max_examples=by_size(5, 100))
+@settings(deadline=None, max_examples=by_size(5, 40, 100))
 def test_the_second_round_is_whole_whatever_changed_before(spec: GroupSpec, data: st.DataObject) -> None:
     """A group at rest, then members leave and others join or read other topics; two rounds later it is at rest."""
     before = cooperative.assign(spec)

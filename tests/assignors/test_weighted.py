@@ -94,7 +94,7 @@ def numbers(assignment: Assignment) -> dict[str, list[int]]:
 
 
 @given(spec=groups(equal=True, partitions=3))
-@settings(deadline=None, max_examples=by_size(15, 300))
+@settings(deadline=None, max_examples=by_size(15, 100, 300))
 def test_from_scratch_equals_carry_at_most_four_thirds_of_the_best(spec: GroupSpec) -> None:
     size = len(spec.subscriptions)
     found = heaviest(spec, WeightedAssignor().assign(spec))
@@ -102,7 +102,7 @@ def test_from_scratch_equals_carry_at_most_four_thirds_of_the_best(spec: GroupSp
 
 
 @given(spec=groups(owned=True))
-@settings(deadline=None, max_examples=by_size(15, 300))
+@settings(deadline=None, max_examples=by_size(15, 100, 300))
 def test_who_had_what_costs_no_more_than_the_tolerance(spec: GroupSpec) -> None:
     result = WeightedAssignor().assign(spec)
     assert not faults_of(spec, result)
@@ -118,7 +118,7 @@ def test_who_had_what_costs_no_more_than_the_tolerance(spec: GroupSpec) -> None:
 
 
 @given(spec=groups(owned=True))
-@settings(deadline=None, max_examples=by_size(15, 300))
+@settings(deadline=None, max_examples=by_size(15, 100, 300))
 def test_no_single_partition_handed_on_would_help_by_more_than_the_tolerance(spec: GroupSpec) -> None:
     result = WeightedAssignor().assign(spec)
     counted, loads = counted_weights(spec, owners_before(spec)), loads_of(spec, result)
@@ -137,7 +137,7 @@ def test_no_single_partition_handed_on_would_help_by_more_than_the_tolerance(spe
 
 
 @given(spec=groups(owned=True))
-@settings(deadline=None, max_examples=by_size(15, 300))
+@settings(deadline=None, max_examples=by_size(15, 100, 300))
 def test_where_nothing_changes_nothing_moves(spec: GroupSpec) -> None:
     result = WeightedAssignor().assign(spec)
     assert WeightedAssignor().assign(with_owned(spec, result)) == result
@@ -208,7 +208,7 @@ def test_but_not_for_less_than_the_tolerance() -> None:
 
 
 @given(spec=groups(owned=True))
-@settings(deadline=None, max_examples=by_size(5, 100))
+@settings(deadline=None, max_examples=by_size(5, 40, 100))
 def test_equal_weights_give_what_sticky_gives(spec: GroupSpec) -> None:
     equal: JsonValue = {"weights": {topic: {str(n): 7 for n in range(9)} for topic in TOPICS}}
     said = {member: replace(of, user_data=equal) for member, of in spec.subscriptions.items()}

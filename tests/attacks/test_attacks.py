@@ -8,10 +8,11 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
+
+from tests.fakes.changed_code import change, copy_code, write
 
 ROOT = Path(__file__).parents[2]
 COPIED = (
@@ -34,8 +35,7 @@ OF_ATTACKS = pytest.mark.parametrize("attack", ATTACKS, ids=[attack["name"].repl
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     to = tmp_path_factory.mktemp("copy")
-    for name in COPIED:
-        shutil.copytree(ROOT / name, to / name, symlinks=True, ignore=shutil.ignore_patterns("*.pyc.*"))
+    copy_code(to, COPIED)
     shutil.copy(ROOT / "pyproject.toml", to)
     return to
 
@@ -68,11 +68,10 @@ def test_the_attack_is_seen_without_its_defence(attack: dict[str, str], copy: Pa
     file = copy / attack["file"]
     text = file.read_text()
     try:
-        file.write_text(text.replace(attack["old"], attack["new"]))
-        Path(cache_from_source(str(file))).unlink(missing_ok=True)
+        change(file, attack["old"], attack["new"])
         done = run_test(attack["test"], copy)
     finally:
-        file.write_text(text)
+        write(file, text)
     assert done.returncode == 1, f"{done.stdout}{done.stderr}"
     assert " failed" in done.stdout, "the test itself has to object: an error before it proves nothing"
 

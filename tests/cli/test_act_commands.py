@@ -86,6 +86,21 @@ def test_a_group_is_described(api: RealApi, capsys: Captured) -> None:
     assert json.loads(run(capsys, "describe", "web", "-o", "json"))["group_id"] == "web"
 
 
+def test_a_preview_of_a_group_without_members_says_what_to_name(api: RealApi, capsys: Captured) -> None:
+    api.call("PUT", "/v1/topics/clicks", {"partitions": 3})
+    commit(api, "idle", {"clicks": {"0": 1}})
+    joining = ["preview", "idle", "--join", "2"]
+    for words, status, said in (
+        (joining, 1, "Nobody in the group subscribes to a topic: name some with --topic.\n"),
+        ([*joining, "--topic", "clicks"], 1, "The group has no assignor yet: name one with --assignor.\n"),
+        (["preview", "idle", "--topic", "clicks"], 2, "--topic is for those who join: add --join N.\n"),
+    ):
+        assert main(words) == status
+        assert capsys.readouterr().err == f"rallypoint: {said}"
+    text = run(capsys, *joining, "--topic", "clicks", "--assignor", "range")
+    assert "partitions a member: 0 before, 1 to 2 after" in text
+
+
 def test_a_preview_changes_nothing(api: RealApi, capsys: Captured) -> None:
     api.call("PUT", "/v1/topics/clicks", {"partitions": 4})
     member_id = stable(api, "web", partitions=(0, 1, 2, 3))

@@ -26,7 +26,7 @@ EXACT = {
     "rocketmq": 1356,
     "metaq": 936,
 }
-STEP = by_size(10, 1)
+STEP = by_size(10, 3, 1)
 STICKY = {
     "sticky-structured-2.0.1": 178,
     "sticky-chains-2.0.1": 1006,
@@ -42,8 +42,8 @@ OLDER = "range/s/topic-listed-twice@2.0.1"
 
 
 def asked_and_answered(file: str, lines: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
-    """The cases of a file, of which a small run takes every tenth, the lines that a process printed for them, and its
-    exit status.
+    """The cases of a file, of which a small run takes every tenth and a full one every third, the lines that a process
+    printed for them, and its exit status.
     """
     whole = gzip.decompress((ORACLES / f"{file}.jsonl.gz").read_bytes()).splitlines(keepends=True)
     assert len(whole) == lines

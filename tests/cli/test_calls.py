@@ -120,6 +120,18 @@ def test_the_next_node_is_asked_and_remembered() -> None:
         calls.call("describe_cluster")
 
 
+def test_nodes_that_all_say_that_they_cannot_answer_say_it_once() -> None:
+    cut_off = problem(503, "COORDINATOR_NOT_AVAILABLE", "The node is cut off.")
+    with (
+        node(lambda *_: cut_off) as one,
+        node(lambda *_: cut_off) as two,
+        client(one.url, two.url, timeout_s=0.2) as calls,
+        pytest.raises(Unreachable) as failed,
+    ):
+        calls.call("describe_cluster")
+    assert str(failed.value) == f"No node can answer now. {one.url}, {two.url}: it says: The node is cut off."
+
+
 def test_a_node_that_cannot_answer_now_is_passed_over_and_asked_again() -> None:
     answers = iter([problem(503, "COORDINATOR_LOAD_IN_PROGRESS", "It loads."), (200, {}, {"ok": True})])
     slept: list[float] = []

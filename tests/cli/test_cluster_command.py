@@ -23,6 +23,7 @@ from tests.fakes.cluster_harness import SHARDS
 from tests.fakes.manual_clock import settle
 from tests.real.parts import free_port
 
+WHERE_A_TOKEN_IS = "--token-file, or RALLYPOINT_TOKEN in the environment, names one that the service knows."
 Captured = pytest.CaptureFixture[str]
 
 
@@ -133,6 +134,9 @@ async def test_a_node_is_drained_and_resumed(capsys: Captured) -> None:
             assert await run("--output", "json", "resume", second, "--coordinator", url(first)) == 0
             node = json.loads(capsys.readouterr().out)
             assert (node["node_id"], node["state"], node["preferred_shards"]) == (second, "live", 6)
+            assert await run("resume", second, "--coordinator", url(first)) == 0
+            told = f"node {second} is not drained any more: it gets the 6 shards it is preferred for\n"
+            assert capsys.readouterr().out == told
 
 
 async def test_a_drain_that_is_not_waited_for_says_what_is_left(capsys: Captured) -> None:
@@ -174,10 +178,7 @@ async def test_a_node_that_is_gone_is_removed(capsys: Captured) -> None:
     async with opened() as nodes:
         first, second = await nodes.start(), await nodes.start()
         assert await run("remove", second, "--coordinator", url(first)) == 1
-        assert (
-            capsys.readouterr().err
-            == f"rallypoint: Node {second!r} runs. Stop it, then remove it. The field is node_id.\n"
-        )
+        assert capsys.readouterr().err == f"rallypoint: Node {second!r} runs. Stop it, then remove it.\n"
         await nodes.stop(second)
         assert await run("remove", second, "--coordinator", url(first)) == 0
         assert capsys.readouterr().out == f"node {second} is removed from the cluster\n"
@@ -208,7 +209,7 @@ async def test_a_token_is_presented(capsys: Captured, tmp_path: Path, monkeypatc
     async with opened() as nodes:
         first = await nodes.start(accepted="rp_operator")
         assert await run("--coordinator", url(first)) == 4
-        assert capsys.readouterr().err == "rallypoint: The request carries no bearer token.\n"
+        assert capsys.readouterr().err == f"rallypoint: The request carries no bearer token. {WHERE_A_TOKEN_IS}\n"
         (tmp_path / "token").write_text("rp_operator\n")
         assert await run("--coordinator", url(first), "--token-file", str(tmp_path / "token")) == 0
         monkeypatch.setenv("RALLYPOINT_TOKEN", "rp_operator")
@@ -216,7 +217,7 @@ async def test_a_token_is_presented(capsys: Captured, tmp_path: Path, monkeypatc
         monkeypatch.setenv("RALLYPOINT_TOKEN", "rp_another")
         capsys.readouterr()
         assert await run("--coordinator", url(first)) == 4
-        assert capsys.readouterr().err == "rallypoint: The service does not know this token.\n"
+        assert capsys.readouterr().err == f"rallypoint: The service does not know this token. {WHERE_A_TOKEN_IS}\n"
 
 
 # --- how it ends
@@ -230,7 +231,7 @@ async def test_a_token_is_presented(capsys: Captured, tmp_path: Path, monkeypatc
         (["move", "1"], "NODE"),
         (["stop", "n1"], "invalid choice: 'stop'"),
         (["--output", "yaml"], "invalid choice: 'yaml'"),
-        (["drain", "n1", "--timeout-ms", "soon"], "'soon' is not a number of milliseconds"),
+        (["drain", "n1", "--timeout-ms", "soon"], "'soon' is not a whole number"),
         (["drain", "n1", "--shards"], "unrecognized arguments: --shards"),
     ],
 )
@@ -247,7 +248,7 @@ def test_wrong_words_end_with_2(words: list[str], said: str, capsys: Captured) -
         (["--shards", "drain", "n1"], "--shards is for the cluster alone: remove it, or drain"),
         (["drain", "n1", "--timeout-ms", "5"], "--timeout-ms is for --wait: add that"),
         (["--coordinator", "localhost"], "--coordinator: 'localhost' is not a URL like http://127.0.0.1:8000"),
-        (["--token-file", "/no/such/file"], "--token-file: [Errno 2] No such file or directory: '/no/such/file'"),
+        (["--token-file", "/no/such/file"], "--token-file: /no/such/file cannot be read: No such file or directory."),
     ],
 )
 def test_wrong_flags_end_with_2_and_a_sentence(words: list[str], said: str, capsys: Captured) -> None:
@@ -259,7 +260,7 @@ async def test_what_the_service_refuses_ends_with_1(capsys: Captured) -> None:
     async with opened() as nodes:
         first = await nodes.start()
         for words, said in (
-            (("drain", "n/9"), "The cluster has no node 'n/9'. The field is node_id."),
+            (("drain", "n/9"), "The cluster has no node 'n/9'."),
             (("move", "99", first), "There are 12 shards, numbered from 0."),
         ):
             assert await run(*words, "--coordinator", url(first)) == 1

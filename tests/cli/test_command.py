@@ -2,6 +2,8 @@
 
 import logging
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,22 +48,82 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("line", "said"),
     [
-        [],
-        ["run"],
-        ["serve", "--prot", "1"],
-        ["serve", "--por", "1"],
-        ["serve", "--port"],
-        ["serve", "now"],
-        ["token", "x"],
+        ("", "rallypoint: no command is named. `rallypoint --help` lists the commands."),
+        ("run", "rallypoint: there is no command 'run'. `rallypoint --help` lists the commands."),
+        (
+            "grups",
+            "rallypoint: there is no command 'grups'; did you mean groups? `rallypoint --help` lists the commands.",
+        ),
+        (
+            "--coordinator http://a:8000 groups",
+            "rallypoint: --coordinator stands in front of the command; flags stand behind it: `rallypoint COMMAND"
+            " --coordinator …`.",
+        ),
+        ("serve --prot 1", "rallypoint serve: unrecognized arguments: --prot 1; did you mean --port?"),
+        ("serve --por 1", "rallypoint serve: unrecognized arguments: --por 1; did you mean --port?"),
+        ("serve --zzzz", "rallypoint serve: unrecognized arguments: --zzzz."),
+        ("serve --port", "rallypoint serve: --port: expected one argument."),
+        ("serve now", "rallypoint serve: unrecognized arguments: now."),
+        ("groups more", "rallypoint groups: unrecognized arguments: more."),
+        ("token x", "rallypoint token: "),
+        ("describe", "rallypoint describe: the following arguments are required: GROUP."),
+        ("offsets get g --topci t", "rallypoint offsets get: unrecognized arguments: --topci t; did you mean --topic?"),
+        ("groups --limit x", "rallypoint groups: --limit: 'x' is not a whole number."),
+        ("groups --limit 0", "rallypoint groups: --limit: '0' is below the least, 1."),
+        (f"groups --limit {9:0>9999}", "rallypoint groups: --limit: "),
+        (f"groups --limit {'9' * 9999}", "rallypoint groups: --limit: "),
+        ("why g -n 0", "rallypoint why: -n/--last: '0' is below the least, 1."),
+        ("groups --request-timeout-ms 0", "rallypoint groups: --request-timeout-ms: '0' is below the least, 1."),
+        ("preview g --join 1e3", "rallypoint preview: --join: '1e3' is not a whole number."),
+        ("topics set t --partitions 1000001", "'1000001' is above the most, 1000000."),
+        ("offsets reset g --to-offset 9223372036854775808", "is above the most, 9223372036854775807."),
+        ("offsets reset g --shift-by -9223372036854775809", "is below the least, -9223372036854775808."),
+        ("offsets delete g --topic t --partition x", "--partition: 'x' is not a whole number."),
+        ("wait g --lag -1", "rallypoint wait: --lag: '-1' is below the least, 0."),
     ],
 )
-def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code == 2
-    assert "usage: rallypoint" in capsys.readouterr().err
+def test_wrong_usage_ends_with_2_and_a_sentence(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        status: object = main(line.split())
+    except SystemExit as ended:
+        status = ended.code
+    assert status == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert "--help`" in error or "COMMAND" in error
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+@pytest.mark.parametrize("words", [["assign", "--list"], ["token"], ["completion", "bash"]])
+def test_a_full_disk_behind_standard_output_is_a_sentence(words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "rallypoint.cli.main", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert ended.stderr == "rallypoint: standard output cannot be written: No space left on device.\n"
+    assert ended.returncode == 1
+
+
+def test_a_standard_output_that_is_closed_is_no_fault() -> None:
+    line = 'exec "$0" -m rallypoint.cli.main assign --list >&-'
+    ended = subprocess.run(["bash", "-c", line, sys.executable], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_an_error_of_the_system_elsewhere_is_no_matter_of_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> int:
+        raise PermissionError("a fault of the command")
+
+    monkeypatch.setattr("rallypoint.cli.token.run_token", fail)
+    with pytest.raises(PermissionError, match="a fault of the command"):
+        main(["token"])
 
 
 @pytest.mark.parametrize(

@@ -81,10 +81,22 @@ def test_a_command_is_run_once(tmp_path: Path) -> None:
 
 
 def test_certificates_are_looked_at_before_a_call(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--ca, --cert or --key: No such file"):
-        resolved({"ca": str(tmp_path / "none.pem")})
+    none, junk = str(tmp_path / "none.pem"), tmp_path / "junk.pem"
+    junk.write_text("junk")
+    of_context = {"contexts": {"x": {"coordinator": "https://h:1", "ca": none}}}
+    for flag, key in (("ca", "ca"), ("cert", "certificate"), ("key", "key")):
+        with pytest.raises(UsageError, match=f"^--{flag}: {none} cannot be read: No such file or directory.$"):
+            resolved({flag: none})
+        with pytest.raises(UsageError, match=f"^RALLYPOINT_{key.upper()}: {none} cannot be read: No such file"):
+            resolved({}, {f"RALLYPOINT_{key.upper()}": none})
+    with pytest.raises(UsageError, match=f"^ca of the context: {none} cannot be read: No such file"):
+        resolved({"context": "x"}, {}, of_context)
+    with pytest.raises(UsageError, match=f"^--ca: {junk} holds no certificate in PEM: "):
+        resolved({"ca": str(junk)})
+    with pytest.raises(UsageError, match=f"^--cert: {junk} is no certificate in PEM with its key"):
+        resolved({"cert": str(junk)})
     with pytest.raises(UsageError, match="--key needs --cert"):
-        resolved({"key": "k.pem"})
+        resolved({"key": str(junk)})
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,10 @@ def cells(line: str) -> list[str]:
 
 
 def test_groups_are_listed(api: RealApi, capsys: Captured) -> None:
-    assert out(capsys, "groups") == "There are no such groups.\n"
+    assert (
+        out(capsys, "groups") == out(capsys, "groups", "--sort", "lag", "--limit", "3") == "There are no groups yet.\n"
+    )
+    assert out(capsys, "groups", "--prefix", "x") == "There are no such groups.\n"
     api.call("PUT", "/v1/topics/clicks", {"partitions": 2, "end_offsets": {"0": 100, "1": 2_000}})
     commit(api, "etl", {"clicks": {"0": 42, "1": 7}})
     stable(api, "web", topic="views")

@@ -112,6 +112,25 @@ def test_offsets_are_deleted_by_topic_and_by_partition(api: RealApi, capsys: Cap
     assert api.call("GET", "/v1/groups/etl").json.get("offsets", {}) == {}
 
 
+@pytest.mark.parametrize("action", [("reset", "--to-offset", "7"), ("delete",)])
+@pytest.mark.parametrize("topic", ["clikcs", "clicks:x"])
+def test_a_topic_that_the_group_has_not_is_no_success(
+    api: RealApi, capsys: Captured, action: tuple[str, ...], topic: str
+) -> None:
+    commit(api, "etl", {"clicks": {"0": 42}})
+    name, *how = action
+    for execute in ((), ("--execute",)):
+        said = run(capsys, name, "etl", *how, "--topic", topic, *execute, status=1)
+        assert said == f"rallypoint: --topic {topic}: the group has committed no offset of such a topic.\n"
+    assert offsets_of(api, "etl") == {"clicks": {"0": 42}}
+
+
+def test_a_topic_that_the_group_has_not_keeps_a_reset_from_the_others(api: RealApi, capsys: Captured) -> None:
+    commit(api, "etl", {"clicks": {"0": 42}})
+    run(capsys, "reset", "etl", "--to-offset", "7", "--topic", "clicks", "--topic", "nope", "--execute", status=1)
+    assert offsets_of(api, "etl") == {"clicks": {"0": 42}}
+
+
 def test_offsets_that_members_may_read_are_not_deleted(api: RealApi, capsys: Captured) -> None:
     commit(api, "web", {"clicks": {"0": 42}})
     stable(api, "web")

@@ -73,7 +73,7 @@ def url(folder: Path) -> Iterator[str]:
 def test_a_named_authority_and_a_client_s_certificate(url: str, folder: Path, capsys: Captured) -> None:
     words = ["groups", "--coordinator", url, "--ca", f"{folder}/ca.pem"]
     assert main([*words, "--cert", f"{folder}/client.pem", "--key", f"{folder}/client.key"]) == 0
-    assert capsys.readouterr().out == "There are no such groups.\n"
+    assert capsys.readouterr().out == "There are no groups yet.\n"
     assert main(words) == 3
     assert main(["groups", "--coordinator", url]) == 3
     assert "its certificate is not of an authority that is trusted here" in capsys.readouterr().err
@@ -120,4 +120,4 @@ def test_a_context_has_them_too(
     paths = ["--ca", f"{folder}/ca.pem", "--cert", f"{folder}/client.pem", "--key", f"{folder}/client.key"]
     assert main(["context", "set", "secure", "--coordinator", url, *paths]) == 0
     assert main(["groups"]) == 0
-    assert "There are no such groups." in capsys.readouterr().out
+    assert "There are no groups yet." in capsys.readouterr().out

@@ -3,13 +3,12 @@
 It shows that the judges object. A run with it has to fail.
 """
 
-import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.real.parts import ROOT
+from tests.fakes.changed_code import change, copy_code
 
-PACKAGES = ("protocol", "assignors", "coordinator", "member", "spark_bridge", "cli")
+COPIED = ("src", "protocol", "assignors", "coordinator", "member", "spark_bridge", "cli")
 
 
 class Plant(NamedTuple):
@@ -49,13 +48,7 @@ NO_FENCE = (
 
 def copy_without_fence(to: Path) -> Path:
     """Make the copy; the folder that takes the place of the checkout."""
-    shutil.copytree(ROOT / "src", to / "src", symlinks=True)
-    for package in PACKAGES:
-        shutil.copytree(ROOT / package, to / package, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_code(to, COPIED)
     for plant in NO_FENCE:
-        file = to / plant.file
-        text = file.read_text("utf-8")
-        if text.count(plant.old) != 1:
-            raise ValueError(f"what is to be replaced does not stand in {plant.file} once: {plant.old!r}")
-        file.write_text(text.replace(plant.old, plant.new), "utf-8")
+        change(to / plant.file, plant.old, plant.new)
     return to

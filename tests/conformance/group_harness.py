@@ -27,7 +27,7 @@ from rallypoint.coordinator.core.commands import (
     TimerKind,
     TopicsChanged,
 )
-from rallypoint.coordinator.core.decide import step
+from rallypoint.coordinator.core.decide import renew_session, step
 from rallypoint.coordinator.core.effects import (
     VIEW_EVENTS,
     CancelTimer,
@@ -162,8 +162,19 @@ class GroupHarness:
             if self.timers[key] > until:
                 break
             self.now_ms = max(self.now_ms, self.timers.pop(key))
-            self.tell(TimerFired(key, self.heard_at_ms.get(key.subject)))
+            self._fire(key)
         self.now_ms = until
+
+    def _fire(self, key: TimerKey) -> None:
+        """A session that goes on is renewed without a step, as the runtime does it."""
+        heard_at_ms = self.heard_at_ms.get(key.subject)
+        next_ms = (
+            renew_session(self.group, key.subject, heard_at_ms, self.now_ms) if key.kind is TimerKind.SESSION else None
+        )
+        if next_ms is None:
+            self.tell(TimerFired(key, heard_at_ms))
+        else:
+            self.timers[key] = next_ms
 
     def advance_until_answered(self, *calls: int) -> None:
         """Let time pass to the very moment at which all of the calls have their answers."""

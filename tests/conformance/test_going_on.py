@@ -5,7 +5,7 @@ Kafka has neither: there the members' rebalance timeouts alone end a join phase.
 
 import pytest
 
-from rallypoint.coordinator.core.commands import Rules, Trigger
+from rallypoint.coordinator.core.commands import Rules, TimerFired, TimerKind, Trigger
 from rallypoint.coordinator.core.effects import Failure, JoinPhaseEnded, MembersRemoved, RebalanceBegan
 from rallypoint.coordinator.core.group import State
 from rallypoint.protocol import admin_messages as admin
@@ -216,6 +216,27 @@ def test_it_counts_for_a_phase_under_way_and_can_be_taken_back() -> None:
     harness.join_wait(4_000)
     harness.advance(0)
     assert harness.answer(waiting).generation_id == 2
+
+
+@pytest.mark.parametrize(("rebalance_ms", "wait_ms"), [(8_000, 20_000), (5_000, None)])
+def test_a_timer_that_fired_behind_the_store_ends_no_phase_that_was_moved_before_its_turn(
+    rebalance_ms: int, wait_ms: int | None
+) -> None:
+    """The call to change the wait came first, and waited for the store, too."""
+    harness = GroupHarness()
+    leader, _ = harness.stable(rebalance_ms=rebalance_ms, session_ms=300_000)
+    harness.join_wait(5_000)
+    waiting = harness.join(leader, rebalance_ms=rebalance_ms, session_ms=300_000)
+    (key,) = [key for key in harness.timers if key.kind is TimerKind.JOIN]
+    harness.now_ms += 5_000
+    del harness.timers[key]
+    harness.join_wait(wait_ms)
+    harness.tell(TimerFired(key))
+    if rebalance_ms > 5_000:
+        assert harness.waits(waiting)
+        harness.advance(3_000)
+    assert harness.answer(waiting).generation_id == 2
+    assert [key for key in harness.timers if key.kind is TimerKind.JOIN] == []
 
 
 def test_it_is_stored_and_the_settings_have_one_for_all() -> None:

@@ -39,6 +39,13 @@ def test_a_group_that_is_not_there_has_no_list() -> None:
     assert (harness.state(), harness.log, harness.timers) == (State.DEAD, {}, {})
 
 
+def test_those_who_leave_together_are_one_reason() -> None:
+    harness = GroupHarness(rules=RULES)
+    leaving = sorted(harness.stable())
+    harness.call(m.LeaveRequest(members=tuple(m.LeaveMember(member_id=one, reason="night") for one in leaving)))
+    assert harness.rebalances()[0].reason == f"members {', '.join(leaving)} left: night"
+
+
 def test_a_rebalance_says_who_and_why_and_how_long() -> None:
     harness = GroupHarness(rules=RULES)
     leader, follower = harness.stable()
@@ -59,15 +66,15 @@ def test_a_rebalance_says_who_and_why_and_how_long() -> None:
         member_id=follower,
         client_id="c",
         host="127.0.0.1",
-        reason=f"left: {follower}: shutdown",
+        reason=f"member {follower} left: shutdown",
         began_at_ms=began_ms,
         join_phase_ms=700,
         sync_phase_ms=20,
         member_count=1,
         partitions_moved=1,
         outcome="completed",
-        sentence=f"It began because left: {follower}: shutdown. c ({leader}) joined after 700 ms. The assignment for"
-        " 1 member was there 20 ms later, in generation 2. 1 partition moved.",
+        sentence=f"It began because member {follower} left: shutdown. c ({leader}) joined after 700 ms. The assignment"
+        " for 1 member was there 20 ms later, in generation 2. 1 partition moved.",
         joined=(
             admin.JoinListing(member_id=leader, client_id="c", group_instance_id=None, after_ms=700, is_new=False),
         ),

@@ -76,6 +76,24 @@ async def test_much_that_is_new_is_set_aside_unseen(harness: ServiceHarness, mon
     del keep
 
 
+async def test_much_that_is_new_is_not_even_counted(harness: ServiceHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+
+    def get_objects(generation: int) -> list[object]:
+        counted.append(generation)
+        return []
+
+    monkeypatch.setattr(gc, "get_objects", get_objects)
+    harness.collector.look()
+    assert counted == [0], "little is new"
+    keep = [[] for _ in range(2 * collector.YOUNG_MAX)]  # type: ignore[var-annotated]
+    harness.collector.look()
+    assert counted == [0]
+    harness.collector.look()
+    assert counted == [0, 0], "nothing is new since"
+    del keep
+
+
 async def test_asyncios_own_loop_leaves_cycles_so_all_is_looked_at_after_many_connections(
     harness: ServiceHarness,
 ) -> None:

@@ -138,7 +138,7 @@ def test_the_log_answers_why_a_group_rebalanced(caplog: pytest.LogCaptureFixture
     told = EventLog()
     with caplog.at_level(logging.INFO, "rallypoint.groups"):
         told.event(RebalanceBegan("g", Trigger.MEMBER_LEFT, "a-1", 4, "member a-1 left: shutdown", 7))
-        told.event(RebalanceHeld("g", Trigger.MEMBER_LEFT, "a-1", "left: a-1: shutdown", 9))
+        told.event(RebalanceHeld("g", Trigger.MEMBER_LEFT, "a-1", "member a-1 left: shutdown", 9))
         told.event(GroupFrozen("g", 1_500, "deploy"))
         told.event(GroupThawed("g", lifted=False))
         told.event(GroupThawed("g", lifted=True))
@@ -154,7 +154,7 @@ def test_the_log_answers_why_a_group_rebalanced(caplog: pytest.LogCaptureFixture
         told.event(GroupRemoved("g", Removal.DELETED))
     assert caplog.messages == [
         "group g: rebalance 7, of generation 4, begins: member a-1 left: shutdown",
-        "group g: a rebalance is held back: left: a-1: shutdown",
+        "group g: a rebalance is held back: member a-1 left: shutdown",
         "group g: frozen until 1970-01-01T00:00:01.500Z: deploy",
         "group g: the freeze is over",
         "group g: the freeze was lifted",

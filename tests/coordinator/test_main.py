@@ -1,14 +1,18 @@
 """What the process makes of its settings before it serves."""
 
+import asyncio
 import logging
 import socket
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from annotated_types import Le
 
+from rallypoint.coordinator.http.api import HttpApi
 from rallypoint.coordinator.limits import FIXED, NAMES, Limits, limits_of
 from rallypoint.coordinator.main import (
     StartError,
@@ -16,9 +20,14 @@ from rallypoint.coordinator.main import (
     bind,
     connections_within,
     give_up_the_unreachable,
+    hand_over_everything,
     policy_of,
+    stop_serving,
 )
+from rallypoint.coordinator.runtime.cluster.member_node import MemberNode
+from rallypoint.coordinator.runtime.service import Service
 from rallypoint.coordinator.settings import Settings, load_settings
+from rallypoint.coordinator.storage.contract import Store
 from rallypoint.protocol.limits import SETTABLE
 
 
@@ -157,3 +166,106 @@ def test_a_limit_in_the_environment_is_one_that_somebody_has_set(
     config.write_text("groups_max = 9000\n")
     assert load_settings({}, config).model_fields_set >= {"connections_max", "groups_max"}
     assert "channels_max" not in load_settings({}, config).model_fields_set
+
+
+# --- a stop
+
+
+class LeavingNode:
+    """A node whose shards nobody takes, or which has none. `is_closed`: what it was about has ended."""
+
+    has_successor = True
+
+    def __init__(self, shards: int = 3) -> None:
+        self.shards = shards
+        self.within_ms = 0
+        self.is_closed = False
+
+    def owned_shards(self) -> int:
+        return 1
+
+    def shards_left(self) -> int:
+        return self.shards
+
+    async def drain(self, within_ms: int) -> None:
+        self.within_ms = within_ms
+        if self.shards:
+            await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+@dataclass
+class Parts:
+    """What takes part in a stop. `told`: what the others heard, in its order."""
+
+    node: LeavingNode
+    is_drained: bool = True
+    warning_s: float = 0
+    told: list[str] = field(default_factory=list)
+    store_closed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def service(self) -> Service:
+        return cast(Service, SimpleNamespace(drain=self._drain, parked_calls=0))
+
+    async def _drain(self) -> None:
+        if not self.is_drained:
+            await asyncio.Event().wait()
+
+    async def _close_store(self) -> None:
+        assert self.node.is_closed, "it might take anew what is free"
+        self.told.append("lease given up")
+        self.store_closed.set()
+
+    async def _warn(self) -> None:
+        await asyncio.sleep(self.warning_s)
+        self.told.append("warned")
+
+    async def _say_goodbye(self) -> None:
+        """A client that answers once the store is closed, or not at all."""
+        await self.store_closed.wait()
+        self.told.append("goodbye")
+
+    async def stop(self, timeout_ms: int) -> list[str]:
+        channels = SimpleNamespace(warn_of_drain=self._warn, close=self._say_goodbye)
+        await stop_serving(
+            cast(MemberNode, self.node),
+            self.service,
+            cast(Store, SimpleNamespace(close=self._close_store)),
+            cast(HttpApi, SimpleNamespace(channels=channels)),
+            timeout_ms,
+        )
+        return self.told
+
+
+async def test_a_stop_gives_most_of_its_time_to_the_members_that_move_and_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    node = LeavingNode()
+    assert not await hand_over_everything(cast(MemberNode, node), 60)
+    assert node.within_ms == 50
+    assert "3 shards were not handed over within 60 ms, three quarters of drain_timeout_ms" in caplog.text
+
+
+async def test_what_could_not_be_handed_over_is_given_up_before_the_clients_have_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert await Parts(LeavingNode()).stop(80) == ["warned", "lease given up", "goodbye"]
+    assert "did not drain" not in caplog.text
+
+
+async def test_what_did_not_end_in_time_is_given_up_too(caplog: pytest.LogCaptureFixture) -> None:
+    assert await Parts(LeavingNode(shards=0), is_drained=False).stop(80) == ["warned", "lease given up", "goodbye"]
+    assert "not handed over" not in caplog.text
+
+
+async def test_the_end_of_a_stop_has_a_quarter_of_its_time_at_least(caplog: pytest.LogCaptureFixture) -> None:
+    await Parts(LeavingNode(), is_drained=False, warning_s=0.1).stop(80)
+    assert "the service did not drain within 20 ms" in caplog.text
+
+
+async def test_a_stop_that_handed_everything_over_keeps_its_lease_while_clients_go() -> None:
+    """So that it can tell late callers where their groups are."""
+    assert await Parts(LeavingNode(shards=0)).stop(80) == ["warned"], "the goodbye was not waited for for long"

@@ -59,6 +59,7 @@ class Watched:
     more: dict[str, GroupMetrics] = field(default_factory=dict)
     unavailable: tuple[UnavailableShard, ...] = ()
     store: StoreStatus = field(default_factory=StoreStatus)
+    parked_calls: int = 0
 
     async def group_metrics(self, group_ids: Iterable[str]) -> Mapping[str, GroupMetrics]:
         return {group_id: self.more[group_id] for group_id in group_ids if group_id in self.more}
@@ -130,15 +131,13 @@ def test_events_are_counted() -> None:
     assert found["rallypoint_committed_partitions_total"] == 3
 
 
-def test_requests_appends_and_parked_calls_are_counted() -> None:
+def test_requests_and_appends_are_counted() -> None:
     metrics = Metrics("1.0", 10)
     metrics.request_answered("join", "WAITING", 50.0)
     metrics.request_answered("join", "NONE", 0.002)
     metrics.request_answered("join", "NONE", 0.002)
     metrics.request_answered("commit", "NONE", 0.002)
     metrics.appended(AppendMetrics(batches=3, writes=40, seconds=0.003))
-    metrics.parked(3)
-    metrics.parked(-1)
     metrics.streams_open(+2)
     metrics.streams_open(-1)
     metrics.events_lost(7)
@@ -152,8 +151,15 @@ def test_requests_appends_and_parked_calls_are_counted() -> None:
     assert found["rallypoint_events_lost_total"] == 7
     assert found["rallypoint_append_batches_sum"] == 3
     assert found["rallypoint_append_writes_sum"] == 40
-    assert found["rallypoint_parked_calls"] == 2
     assert "rallypoint_commits_created" not in found
+
+
+def test_parked_calls_are_read_at_the_scrape() -> None:
+    metrics, service = Metrics("1.0", 10), Watched()
+    assert samples(metrics)["rallypoint_parked_calls"] == 0
+    metrics.watch(service)
+    for service.parked_calls in (2, 1):
+        assert samples(metrics)["rallypoint_parked_calls"] == service.parked_calls
 
 
 def test_a_node_of_a_cluster_is_read_at_the_scrape() -> None:
@@ -285,8 +291,8 @@ def test_only_so_many_groups_get_series_of_their_own() -> None:
 
 def test_two_services_in_one_process_do_not_meet() -> None:
     first, second = Metrics("1.0", 1), Metrics("1.0", 1)
-    first.parked(1)
-    assert samples(second)["rallypoint_parked_calls"] == 0
+    first.streams_open(1)
+    assert samples(second)["rallypoint_event_streams"] == 0
 
 
 def test_a_scraper_gets_the_format_it_asks_for() -> None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.end_to_end.network import Network, way_in
+from tests.end_to_end.network import Network
 from tests.end_to_end.program_process import Line, ProgramProcess, wait_until
 from tests.end_to_end.service_process import ServiceProcess, nothing_left_behind, running_service
 
@@ -17,8 +17,8 @@ PARTITIONS = 6
 class MemberProcess(ProgramProcess):
     """`bench.member_program` with these options."""
 
-    def __init__(self, folder: Path, name: str, options: dict[str, Any], prefix: Sequence[str] = ()) -> None:
-        super().__init__(folder, name, "bench.member_program", (json.dumps(options),), prefix)
+    def __init__(self, folder: Path, name: str, options: dict[str, Any], namespace: Path | None = None) -> None:
+        super().__init__(folder, name, "bench.member_program", (json.dumps(options),), namespace)
 
     def ask(self, command: str) -> Line:
         """Send it a command, and wait for the next line that is an answer to one."""
@@ -68,7 +68,7 @@ def running_members(
             folder,
             name,
             {**common, "client_id": name, "group_instance_id": name if is_static else None},
-            () if network is None else way_in(network.namespace(name)),
+            None if network is None else network.namespace(name),
         )
         for name in names
     ]

@@ -1,6 +1,5 @@
 """A network for one test: who runs in which namespace, and how the wire between them is spoiled (`wire_program`)."""
 
-import ctypes
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,13 +10,12 @@ from typing import TypeVar
 import pytest
 
 from tests.end_to_end.program_process import ProgramProcess
-from tests.end_to_end.wire_program import CLONE_NEWNET, address_of, check
+from tests.end_to_end.wire_program import address_of, enter
 from tests.real.parts import require_program
 
 T = TypeVar("T")
 
 SERVICE = "service"
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Network:
@@ -52,11 +50,7 @@ def call_inside(namespace: Path, call: Callable[[], T]) -> T:
     """Call it in a thread of its own that is in the namespace; the thread is gone afterwards."""
 
     def enter_and_call() -> T:
-        number = os.open(namespace, os.O_RDONLY)
-        try:
-            check(_libc.setns(number, CLONE_NEWNET))
-        finally:
-            os.close(number)
+        enter(str(namespace))
         return call()
 
     with ThreadPoolExecutor(1) as thread:

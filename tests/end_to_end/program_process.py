@@ -1,6 +1,7 @@
 """Programs that say what happens to them, one JSON object a line, and take commands: to be asked, stopped, killed."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from examples.handover.processes import wait_until_stopped
+from tests.end_to_end.fork_server import PRELOADED
+from tests.end_to_end.forked_process import ForkedProcess
 
 T = TypeVar("T")
 
@@ -30,7 +33,7 @@ class Line:
 
 @dataclass
 class ProgramProcess:
-    """The program `module` with `arguments`, and its log in `folder`. `prefix`: a command that is to run it.
+    """The program `module` with `arguments`, and its log in `folder`. `namespace`: of the network, for a member.
 
     `new_session`: it, and all that it starts, are a session of the operating system.
     """
@@ -39,10 +42,10 @@ class ProgramProcess:
     name: str
     module: str
     arguments: Sequence[str]
-    prefix: Sequence[str] = ()
+    namespace: Path | None = None
     new_session: bool = False
     lines: list[Line] = field(default_factory=list)
-    _process: "subprocess.Popen[str] | None" = None
+    _process: "subprocess.Popen[str] | ForkedProcess | None" = None
     _reader: threading.Thread | None = None
 
     @property
@@ -52,17 +55,23 @@ class ProgramProcess:
 
     def start(self) -> None:
         """Start it; returns at once."""
-        command = [*self.prefix, sys.executable, "-m", self.module, *self.arguments]
         with (self.folder / f"{self.name}.log").open("a") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                bufsize=1,
-                start_new_session=self.new_session,
-            )
+            if self.module in PRELOADED:
+                assert not self.new_session
+                self._process = ForkedProcess(
+                    self.module, self.arguments, os.environ, log, has_input=True, namespace=self.namespace
+                )
+            else:
+                assert self.namespace is None
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", self.module, *self.arguments],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                    bufsize=1,
+                    start_new_session=self.new_session,
+                )
         assert self._process.stdout is not None
         self._reader = threading.Thread(target=self._read, args=(self._process.stdout,))
         self._reader.start()
@@ -161,4 +170,4 @@ def wait_until(find: Callable[[], T | None], what: str, show: Callable[[], str],
             return found
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {seconds} s for {what}\n{show()}")
-        time.sleep(0.01)
+        time.sleep(0.03)

@@ -14,9 +14,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from examples.handover.processes import wait_until_stopped
+from tests.end_to_end.forked_process import ForkedProcess
 from tests.end_to_end.network import SERVICE, Network, call_inside, way_in
 from tests.real.parts import free_port
 
@@ -32,7 +33,8 @@ class ServiceProcess:
     `host`, `namespace`: the address in that network namespace; a loopback one in this process's own by default.
     `files_max`: how many open files the system lets it have; by default as many as this process.
     `environment`: variables besides this process's own. `limits`: other ones than are fixed, by name.
-    `client`: whom it is asked as, over TLS.
+    `client`: whom it is asked as, over TLS. `is_forked`: from a process that has imported its modules, where it can be;
+    False where it counts what the system shows of its command line.
     """
 
     folder: Path
@@ -40,11 +42,12 @@ class ServiceProcess:
     port: int = field(default_factory=free_port)
     host: str = "127.0.0.1"
     namespace: Path | None = None
-    process: "subprocess.Popen[str] | None" = None
+    process: "subprocess.Popen[str] | ForkedProcess | None" = None
     files_max: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     client: ssl.SSLContext | None = None
+    is_forked: bool = True
 
     @property
     def url(self) -> str:
@@ -58,16 +61,10 @@ class ServiceProcess:
 
     def start(self) -> None:
         """Start it and wait for its one line."""
-        command = [
-            *(() if self.namespace is None else way_in(self.namespace)),
-            *(() if self.files_max is None else ("sh", "-c", f'ulimit -n {self.files_max} && exec "$@"', "sh")),
-            *(sys.executable, "-m", *self._program(), "--host", self.host, "--port", str(self.port)),
-            *("--storage", f"sqlite:///{self.folder / 'rallypoint.db'}", *self.options),
-        ]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RALLYPOINT_")}
         environment |= self.environment
         with (self.folder / "service.log").open("a") as log:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
+            self.process = self._begin(environment, log)
         alarm = threading.Timer(START_TIMEOUT_SECONDS, self.process.kill)
         alarm.start()
         assert self.process.stdout is not None
@@ -75,10 +72,23 @@ class ServiceProcess:
         alarm.cancel()
         assert line == f"listening on {self.url}\n", f"it said {line!r}; its log:\n{self.log}"
 
-    def _program(self) -> tuple[str, str]:
-        if self.limits:
-            return ("tests.end_to_end.limited_service", json.dumps(dict(self.limits)))
-        return ("rallypoint.cli.main", "serve")
+    def _begin(self, environment: Mapping[str, str], log: IO[str]) -> "subprocess.Popen[str] | ForkedProcess":
+        """A fork, unless the system or the interpreter has to do something of its own for it."""
+        module, argument = (
+            ("tests.end_to_end.limited_service", json.dumps(dict(self.limits)))
+            if self.limits
+            else ("rallypoint.cli.main", "serve")
+        )
+        arguments = [argument, "--host", self.host, "--port", str(self.port)]
+        arguments += ["--storage", f"sqlite:///{self.folder / 'rallypoint.db'}", *self.options]
+        if self.is_forked and self.files_max is None and not self.environment:
+            return ForkedProcess(module, arguments, environment, log, namespace=self.namespace)
+        command = [
+            *(() if self.namespace is None else way_in(self.namespace)),
+            *(() if self.files_max is None else ("sh", "-c", f'ulimit -n {self.files_max} && exec "$@"', "sh")),
+            *(sys.executable, "-m", module, *arguments),
+        ]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
 
     def kill(self) -> None:
         """SIGKILL: it gets no chance to tidy up."""

@@ -22,6 +22,7 @@ from rallypoint.member.options import TransportName
 from tests.end_to_end.service_process import ServiceProcess
 from tests.end_to_end.three_nodes import POLICY, Certificates, make_certificates, three_nodes
 from tests.fakes.certificates import Authority, PemFiles
+from tests.sizes import in_long
 
 pytestmark = [pytest.mark.etcd, pytest.mark.slow]
 
@@ -128,7 +129,7 @@ def test_a_node_is_drained_from_the_command_line(tmp_path: Path, certificates: C
         assert (moved.returncode, moved.stdout) == (0, "node n2 coordinates shard 0\n")
 
 
-@pytest.mark.parametrize("transport", ["channel", "http"])
+@pytest.mark.parametrize("transport", ["channel", in_long("http")])
 async def test_members_go_on_without_a_rebalance_when_their_node_is_killed(
     tmp_path: Path, certificates: Certificates, transport: TransportName
 ) -> None:

@@ -13,6 +13,7 @@ from rallypoint.member.sources.files import FilesSource
 from rallypoint.member.sources.records import Record
 from rallypoint.member.sources.writer import FilesWriter
 from tests.end_to_end.service_process import ServiceProcess, running_service
+from tests.sizes import in_long
 
 QUICK = ("--group-initial-rebalance-delay-ms", "0")
 PARTITIONS = 6
@@ -69,7 +70,7 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("assignor", "commit_mode"), [("range", "interval"), ("cooperative-sticky", "interval"), ("range", "batch")]
+    ("assignor", "commit_mode"), [in_long("range", "interval"), ("cooperative-sticky", "interval"), ("range", "batch")]
 )
 def test_what_moves_between_consumers_is_handled_once_and_in_order(
     tmp_path: Path, assignor: str, commit_mode: str

@@ -14,6 +14,7 @@ import pytest
 
 from rallypoint import Assignment, GroupMember, MemberOptions
 from tests.end_to_end.service_process import ServiceProcess, running_service
+from tests.sizes import in_long
 
 QUICK = ("--group-initial-rebalance-delay-ms", "0")
 PARTITIONS = 12
@@ -122,7 +123,9 @@ def check_no_error(workers: Mapping[str, Worker]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "c"), [("channel",) * 3, ("http",) * 3, ("channel", "http", "channel")], ids=["channel", "http", "both"]
+    ("a", "b", "c"),
+    [in_long(*("channel",) * 3), in_long(*("http",) * 3), ("channel", "http", "channel")],
+    ids=["channel", "http", "both"],
 )
 async def test_only_the_moved_partitions_ever_stop_when_members_come_and_go(
     tmp_path: Path, a: Literal["channel", "http"], b: Literal["channel", "http"], c: Literal["channel", "http"]

@@ -14,6 +14,7 @@ import pytest
 
 from tests.end_to_end.program_process import ProgramProcess
 from tests.end_to_end.service_process import ServiceProcess, nothing_left_behind, running_service
+from tests.sizes import in_long
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +57,7 @@ def check_quiet(residents: ProgramProcess, members: int, *, lost: int = 0) -> No
     assert said["heartbeats"] >= members, said
 
 
-@pytest.mark.parametrize("way", ["killed", "stopped"])
+@pytest.mark.parametrize("way", ["killed", in_long("stopped")])
 def test_nobody_rebalances_when_the_service_is_started_again_under_two_hundred_channels(
     tmp_path: Path, way: str
 ) -> None:

@@ -52,7 +52,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
         *("--audit-log", str(folder / "audit.log"), "--log-level", "debug"),
         *("--group-initial-rebalance-delay-ms", "0"),
     )
-    process, texts = ServiceProcess(folder, options=options), {}
+    process, texts = ServiceProcess(folder, options=options, is_forked=False), {}
     process.start()
     try:
         command = [sys.executable, "-c", MEMBER, process.url, "clicks", str(secret / "known")]

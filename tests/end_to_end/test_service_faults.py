@@ -9,6 +9,7 @@ import pytest
 
 from tests.end_to_end.member_process import MemberProcess, check_nothing_left, running_group, settle
 from tests.end_to_end.service_process import ServiceProcess
+from tests.sizes import in_long
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +31,7 @@ def check_as_before(service: ServiceProcess, members: Sequence[MemberProcess], m
     assert len(described["members"]) == len(members)
 
 
-@pytest.mark.parametrize("way", ["killed", "stopped"])
+@pytest.mark.parametrize("way", [in_long("killed"), "stopped"])
 def test_a_service_that_is_started_again_finds_its_members_where_they_were(tmp_path: Path, way: str) -> None:
     with running_group(tmp_path, NAMES, *QUICK) as (service, members):
         marks = [len(member.lines) for member in members]

@@ -12,6 +12,7 @@ import pytest
 
 from tests.end_to_end.service_process import ServiceProcess
 from tests.fakes.faulty_disk import DiskCall, FaultyDisk, environment_of
+from tests.sizes import in_long
 
 pytestmark = pytest.mark.slow
 
@@ -133,7 +134,7 @@ def test_a_stop_on_a_disk_that_hangs_ends_at_its_deadline_and_loses_nothing(
     assert "Traceback" not in service.log, service.log
 
 
-@pytest.mark.parametrize("harm", ["deleted", "renamed", "linked"])
+@pytest.mark.parametrize("harm", ["deleted", "renamed", in_long("linked")])
 def test_nothing_is_acknowledged_into_a_file_that_is_not_in_its_place(service: ServiceProcess, harm: str) -> None:
     service.start()
     assert commit(service, 1) == 200

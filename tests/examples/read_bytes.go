@@ -1,5 +1,5 @@
-// Reads and writes as the member of examples/go does, in the place of its main.go: a question as JSON in each line, an
-// answer as JSON in each.
+// Reads, writes and follows as the member of examples/go does, in the place of its main.go: a question as JSON in each
+// line, an answer as JSON in each.
 package main
 
 import (
@@ -14,9 +14,10 @@ func main() {
 	questions, answers := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	for {
 		var asked struct {
-			What       string
-			Value      json.RawMessage
-			Partitions Partitions
+			What        string
+			Value       json.RawMessage
+			Partitions  Partitions
+			From, Named string
 		}
 		err := questions.Decode(&asked)
 		if errors.Is(err, io.EOF) {
@@ -41,6 +42,10 @@ func main() {
 			said, err = readAssignment(asked.Value)
 		case "write":
 			said = writeAssignment(asked.Value, asked.Partitions)
+		case "destination":
+			if url := destination(asked.From, asked.Named); url != "" {
+				said = url
+			}
 		}
 		answer := map[string]any{"said": said}
 		if err != nil {

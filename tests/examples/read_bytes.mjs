@@ -1,8 +1,10 @@
-// Reads and writes as the member of examples/javascript does: a question as JSON in each line, an answer as JSON in each.
+// Reads, writes and follows as the member of examples/javascript does: a question as JSON in each line, an answer as JSON
+// in each.
 import { createInterface } from "node:readline";
 
-const [, , module] = process.argv;
-const { readAssignment, readSubscription, writeAssignment } = await import(module);
+const [, , folder] = process.argv;
+const { readAssignment, readSubscription, writeAssignment } = await import(`${folder}/consumer_bytes.mjs`);
+const { destination } = await import(`${folder}/nodes.mjs`);
 
 const answers = {
   subscription({ value }) {
@@ -11,6 +13,7 @@ const answers = {
   },
   assignment: ({ value }) => readAssignment(value),
   write: ({ value, partitions }) => writeAssignment(value, partitions),
+  destination: ({ from, named }) => destination(from, named),
 };
 
 for await (const line of createInterface({ input: process.stdin })) {

@@ -43,6 +43,7 @@ def assert_played(report: dict[str, Any]) -> None:
 @pytest.mark.programs
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.long
 def test_every_word_is_counted_once(tmp_path: Path, java_home: Path) -> None:
     done, report = run(java_home, tmp_path / "out", "examples.wordcount", "--kill-when", "running")
     assert (done.returncode, report["problems"]) == (0, []), done.stdout
@@ -54,6 +55,7 @@ def test_every_word_is_counted_once(tmp_path: Path, java_home: Path) -> None:
 @pytest.mark.programs
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.long
 def test_a_sink_without_positions_counts_a_batch_twice_and_the_example_says_so(tmp_path: Path, java_home: Path) -> None:
     done, report = run(java_home, tmp_path / "out", "examples.wordcount", "--kill-when", "written", "--sink", "plain")
     assert (done.returncode, report["ok"]) == (1, False), done.stdout

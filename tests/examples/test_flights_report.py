@@ -16,6 +16,7 @@ from examples.handover.ownership import GroupSnapshot
 from examples.handover.picture import Event
 from examples.handover.report import picture_of, save
 from examples.handover.run import RunRecord, Scenario
+from tests.examples.test_handover_books import complete, offset, plan
 
 FLIGHTS = pd.DataFrame({"carrier": ["UA", "AA", "UA", "B6"], "arr_delay": [1.0, None, 3.0, 4.0]})
 PLACES = ((0, 0), (0, 1), (1, 0), (1, 1))
@@ -144,14 +145,14 @@ def test_spark_s_books_say_how_far_a_driver_is(tmp_path: Path) -> None:
     layout = FlightsLayout(tmp_path)
     assert look_at_batches(layout, "B") == BatchProgress()
     books = layout.checkpoint("B")
-    for name in ("offsets/0", "offsets/1", "offsets/.2.crc", "commits/0"):
-        (books / name).parent.mkdir(parents=True, exist_ok=True)
-        (books / name).touch()
+    plan(books, 0, offset({0: 0}, p0=5), 1_000)
+    complete(books, 0, 1_500)
+    plan(books, 1, offset({}, p0=9), 2_000)
     assert look_at_batches(layout, "B") == BatchProgress(complete=1, last=1, in_flight=True)
     (layout.batch(Batch("B", 1)) / "_temporary" / "0" / "task_7").mkdir(parents=True)
     assert look_at_batches(layout, "B") == BatchProgress(complete=1, last=1, in_flight=True, writing=True)
     (layout.batch(Batch("B", 1)) / "part-0.parquet").touch()
     assert look_at_batches(layout, "B") == BatchProgress(complete=1, last=1, in_flight=True), "no moment for a kill"
     (layout.batch(Batch("B", 1)) / "_SUCCESS").touch()
-    (books / "commits/1").touch()
+    complete(books, 1, 2_500)
     assert look_at_batches(layout, "B") == BatchProgress(complete=2, last=1, written=True)

@@ -45,6 +45,15 @@ def test_a_batch_is_on_its_way_until_it_is_complete(tmp_path: Path) -> None:
     assert read_progress(tmp_path) == BatchProgress(1, 0, written=True)
 
 
+def test_a_batch_without_a_record_is_no_sight_of_a_driver_at_work(tmp_path: Path) -> None:
+    plan(tmp_path, 0, offset({0: 7}, p0=7), 1_000)
+    complete(tmp_path, 0, 1_500)
+    assert read_progress(tmp_path) == BatchProgress(0, 0, written=True)
+    plan(tmp_path, 1, offset({}, p0=8), 2_000)
+    complete(tmp_path, 1, 2_500)
+    assert read_progress(tmp_path) == BatchProgress(1, 1, written=True)
+
+
 def test_batches_are_read_with_their_ranges_and_times(tmp_path: Path) -> None:
     plan(tmp_path, 0, offset({0: 0, 1: 7}, p0=5, p1=7), 1_000)
     complete(tmp_path, 0, 1_500)

@@ -1,4 +1,6 @@
-"""The members in JavaScript and Go read what Kafka's consumers write as the Python library does, and answer in it."""
+"""The members in JavaScript and Go read what Kafka's consumers write as the Python library does, and answer in it. They
+go where a node sends them by its rules, too.
+"""
 
 import asyncio
 import json
@@ -14,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from rallypoint.member.core.route import may_go_on_at
 from rallypoint.protocol.consumer_bytes import partitions_of_bytes, read_assignment, read_subscription
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.opaque import OpaqueJson
@@ -47,7 +50,7 @@ def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """The command of a program that answers questions with the example's own functions."""
     command: Sequence[str | Path] = request.getfixturevalue(f"{request.param}_member")
     if request.param == "javascript":
-        return [command[0], HERE / "read_bytes.mjs", JAVASCRIPT / "consumer_bytes.mjs"]
+        return [command[0], HERE / "read_bytes.mjs", JAVASCRIPT]
     folder = tmp_path_factory.mktemp("read_bytes")
     overlay = folder / "overlay.json"
     overlay.write_text(json.dumps({"Replace": {str(GO / "main.go"): str(HERE / "read_bytes.go")}}))
@@ -128,6 +131,22 @@ def test_what_is_none_is_refused_in_words(reader: Sequence[str | Path]) -> None:
     for question, answer in zip(questions, answers_to(reader, questions), strict=True):
         assert answer.keys() == {"error"}, question
         assert answer["error"]
+
+
+def test_a_member_follows_a_node_to_where_the_library_would(reader: Sequence[str | Path]) -> None:
+    """Never with its token from https to plain http, and nowhere that is no node."""
+    places = ["http://b:8000", "https://b:8000/", "http://b", "https://[::1]:1", "http://b/rallypoint/", "ftp://b:8000"]
+    places += ["", "/", "b:8000", "//b:8000", "http://", "http://:8000", "http://b:0", "http://b:99999", "http://b:x"]
+    places += ["http://b c", "http://b\n"]
+    pairs = [(asked, named) for asked in ("http://a:8000", "https://a:8000") for named in places]
+    questions = [{"what": "destination", "from": asked, "named": named} for asked, named in pairs]
+    followed = [answer["said"] for answer in answers_to(reader, questions)]
+    assert followed == [named.rstrip("/") if may_go_on_at(asked, named) else None for asked, named in pairs]
+    assert len([url for url in followed if url]) == 7
+    more = ({"from": "http://a", "named": f"http://{odd}"} for odd in ("me@b", "b?c", "b#c"))
+    assert answers_to(reader, [{"what": "destination", **pair} for pair in (*more, {"from": "http://a"})]) == (
+        [{"said": None}] * 4
+    )
 
 
 def test_whatever_the_bytes_are_they_are_read_alike_or_refused(reader: Sequence[str | Path]) -> None:

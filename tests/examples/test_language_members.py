@@ -8,12 +8,13 @@ import subprocess
 from asyncio.subprocess import PIPE
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from rallypoint import Assignment, GroupMember, MemberOptions
 from rallypoint.assignors.contract import GroupSpec, MemberSubscription
@@ -22,8 +23,11 @@ from tests.end_to_end.faulty_line import FaultyLine, running_line
 from tests.end_to_end.service_process import ServiceProcess, running_service
 from tests.end_to_end.test_cluster import shard_counts
 from tests.end_to_end.three_nodes import make_certificates, three_nodes
+from tests.fakes.fake_cluster import FakeCluster
+from tests.fakes.fake_coordinator import FakeCoordinator
 from tests.real.languages import GO, JAVASCRIPT, run_go
-from tests.real.parts import require_program
+from tests.real.parts import free_port, require_program
+from tests.sizes import in_long
 
 PARTITIONS = 7  # which two members cannot share evenly
 GROUP = "clicks"
@@ -218,13 +222,16 @@ async def restart(service: ServiceProcess) -> None:
 
 
 @pytest.mark.etcd
-async def test_members_in_three_languages_go_on_when_the_node_that_coordinates_them_is_killed(
+async def test_members_in_three_languages_follow_their_group_to_other_nodes(
     tmp_path: Path,
     javascript_member: list[str | Path],
     go_member: list[str | Path],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Over TLS, with certificates of all to all."""
+    """Sent on by the wrong one, told of a move, and left alone by a kill. Over TLS, with certificates of all to all.
+
+    The examples are given none of these nodes: one that is gone, and one that names the wrong one and is gone soon.
+    """
     signed = make_certificates(tmp_path / "certificates")
     files: dict[str, Any] = {
         "ca": signed.authority.ca,
@@ -236,33 +243,117 @@ async def test_members_in_three_languages_go_on_when_the_node_that_coordinates_t
     with three_nodes(tmp_path, *options, shards=3, certificates=signed) as nodes:
         await wait_until("each has its share", lambda: all(shard_counts(node) == [1, 1, 1] for node in nodes))
         await wait_until("the topic is there", lambda: any(registers(node) for node in nodes))
-        urls = ",".join(node.url for node in nodes)
-        python = PythonMember(urls, **files)
-        async with (
-            python.member,
-            example(javascript_member, urls, tmp_path, "--session-timeout-ms", "60000", *words) as javascript,
-            example(go_member, urls, tmp_path, "--session-timeout", "60s", *words) as go,
-        ):
-            await wait_until("all share", owned_once(python, javascript, go))
-            working = {*(javascript.owned or ()), *(go.owned or ())}
-            killed = await coordinator_among(nodes)
-            await wait_until("both commit", lambda: committed(killed).keys() == working)
-            generation_id, spoken = describe(killed)["generation_id"], (len(javascript.said), len(go.said))
-            reached = committed(killed)
-            caplog.clear()
-            killed.kill()
-            others = [node for node in nodes if node is not killed]
-            successor = await coordinator_among(others)
-            await wait_until("both commit again", lambda: goes_on(successor, reached))
-            moved = f"coordinator moved from {killed.url} to {successor.url}"
-            await wait_until("this member says it", lambda: moved in caplog.text)
-            assert describe(successor)["generation_id"] == generation_id
-            assert describe(successor)["state"] == "Stable"
-            assert (len(javascript.said), len(go.said)) == spoken
-            assert owned_once(python, javascript, go)()
-            assert [record.levelname for record in caplog.records if moved in record.getMessage()] == ["WARNING"]
-            for name in ("consume.mjs", Path(go_member[-1]).name):
-                assert f"the coordinator is {successor.url}" in (tmp_path / f"{name}.log").read_text()
+        _, named = named_coordinator(nodes)
+        wrong = next(node for node in nodes if node is not named)
+        python = PythonMember(",".join(node.url for node in nodes), **files)
+        async with AsyncExitStack() as stack:
+            given = await stack.enter_async_context(FakeCoordinator({"clicks": PARTITIONS}))
+            given.named_url = wrong.url
+            urls = f"{LOOPBACK}:{free_port()},{given.url}"
+            async with (
+                python.member,
+                example(javascript_member, urls, tmp_path, "--session-timeout-ms", "60000", *words) as javascript,
+                example(go_member, urls, tmp_path, "--session-timeout", "60s", *words) as go,
+            ):
+                await wait_until("all share", owned_once(python, javascript, go))
+                for command in (javascript_member, go_member):
+                    assert told(tmp_path, command) == []
+                await stack.aclose()
+                shard, first = named_coordinator(nodes)
+                later, other = [node for node in nodes if node is not first]
+                working = {*(javascript.owned or ()), *(go.owned or ())}
+                await wait_until("both commit", lambda: committed(first).keys() == working)
+                generation_id, spoken = describe(first)["generation_id"], (len(javascript.said), len(go.said))
+
+                reached = committed(first)
+                move = other.send("POST", f"/v1/cluster/shards/{shard}/move", {"node_id": f"n{nodes.index(later)}"})
+                assert move[0] == 200, move
+                assert await coordinator_among([later]) is later
+                await wait_until("both commit again", lambda: goes_on(later, reached))
+                for command in (javascript_member, go_member):
+                    assert told(tmp_path, command) == [f"coordinator moved from {first.url} to {later.url}"]
+
+                reached = committed(later)
+                caplog.clear()
+                later.kill()
+                successor = await coordinator_among([first, other])
+                await wait_until("both commit again", lambda: goes_on(successor, reached))
+                moved = f"coordinator moved from {later.url} to {successor.url}"
+                await wait_until("this member says it", lambda: moved in caplog.text)
+                assert describe(successor)["generation_id"] == generation_id
+                assert describe(successor)["state"] == "Stable"
+                assert (len(javascript.said), len(go.said)) == spoken
+                assert owned_once(python, javascript, go)()
+                assert [record.levelname for record in caplog.records if moved in record.getMessage()] == ["WARNING"]
+                for command in (javascript_member, go_member):
+                    _, lost, went = told(tmp_path, command)
+                    assert lost.startswith("connecting again: ")
+                    assert went == moved
+
+
+def told(folder: Path, command: Sequence[str | Path]) -> list[str]:
+    """What the example has said of coordinators. Before each line of the one in Go stands the time."""
+    lines = (folder / f"{Path(command[-1]).name}.log").read_text().splitlines()
+    said = [re.sub(r"^[0-9/]+ [0-9:]+ ", "", line) for line in lines]
+    return [line for line in said if line.startswith(("coordinator ", "connecting "))]
+
+
+def named_coordinator(nodes: Sequence[ServiceProcess]) -> tuple[int, ServiceProcess]:
+    """The shard of the group, and the node that coordinates it."""
+    status, answer = nodes[0].send("GET", f"/v1/coordinator?group_id={GROUP}")
+    assert status == 200, answer
+    (named,) = answer["coordinators"]
+    (node,) = [node for node in nodes if node.url == named["url"]]
+    return named["shard"], node
+
+
+@pytest.mark.parametrize("language", ["javascript", "go"])
+async def test_an_example_follows_nodes_but_not_in_circles_and_not_in_haste(
+    tmp_path: Path, language: str, request: pytest.FixtureRequest
+) -> None:
+    """It is given the first node alone, and nothing of this moves a partition."""
+    command = request.getfixturevalue(f"{language}_member")
+    session = {"javascript": ("--session-timeout-ms", "60000"), "go": ("--session-timeout", "60s")}[language]
+    async with FakeCluster(3, heartbeat_interval_ms=500) as cluster:
+        first, second, _ = cluster.nodes
+        one, two, gone = cluster.urls
+        await cluster.kill(2)
+        async with example(command, one, tmp_path, *session) as member:
+            await wait_until("it has all", lambda: member.events == ["assigned"])
+
+            cluster.owner = 2
+            await first.channels.push({"event": "unloaded", "group_id": GROUP, "url": gone})
+            await wait_until("it looks for another", lambda: len(first.bodies("coordinator")) > 4)
+            asked = len(first.bodies("coordinator"))
+            await asyncio.sleep(2)
+            assert len(first.bodies("coordinator")) - asked < 8
+            cluster.owner = 1
+            await wait_until("it has found it", lambda: len(told(tmp_path, command)) == 2)
+
+            def opened() -> int:
+                return first.channels.opened_count + second.channels.opened_count
+
+            before = opened()
+            first.owner_url, second.owner_url = (lambda: two), (lambda: one)
+            await wait_until("both have sent it on", lambda: opened() > before + 4)
+            before = opened()
+            await asyncio.sleep(2)
+            assert opened() - before < 8
+            first.owner_url = second.owner_url = lambda: one
+            await wait_until("they agree", lambda: len(told(tmp_path, command)) == 4)
+
+            second.owner_url = lambda: two
+            await cluster.kill(0)
+            await wait_until("the second node is remembered", lambda: len(told(tmp_path, command)) == 6)
+
+            assert member.events == ["assigned"]
+            assert cluster.group.generation_id == member.said[0]["generation_id"]
+            lines = told(tmp_path, command)
+            assert all(line.startswith("connecting again: ") for line in lines[::2])
+            assert gone.removeprefix("http://") in lines[0]
+            assert "NOT_COORDINATOR" in lines[2]
+            moves = ((one, two), (two, one), (one, two))
+            assert lines[1::2] == [f"coordinator moved from {place} to {other}" for place, other in moves]
 
 
 def registers(node: ServiceProcess) -> bool:
@@ -290,6 +381,18 @@ def goes_on(node: ServiceProcess, reached: dict[int, int]) -> bool:
     assert status == 200, answer
     now = offsets_in(answer)
     return all(now[partition] > offset for partition, offset in reached.items())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [([], "--group and --topics are needed"), (["--bogus"], "Unknown option '--bogus'")]
+)
+def test_the_member_in_javascript_answers_wrong_words_with_a_line(
+    javascript_member: list[str | Path], words: list[str], said: str
+) -> None:
+    ended = subprocess.run([*javascript_member, *words], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"{said}; usage: node consume.mjs ")
+    assert ended.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("language", ["javascript", "go"])
@@ -325,7 +428,7 @@ async def test_an_example_leads_goes_on_from_what_is_committed_and_leaves(
         assert describe(service)["state"] == "Empty"
 
 
-@pytest.mark.parametrize("fault", ["reset", "lose"])
+@pytest.mark.parametrize("fault", [in_long("reset"), "lose"])
 async def test_a_line_that_breaks_or_falls_silent_moves_nothing(
     tmp_path: Path, fault: str, javascript_member: list[str | Path], go_member: list[str | Path]
 ) -> None:
@@ -366,7 +469,7 @@ async def test_an_example_that_is_not_let_in_says_so_and_ends(
             assert member.owned == set(range(PARTITIONS))
 
 
-@pytest.mark.parametrize("language", ["javascript", "go"])
+@pytest.mark.parametrize("language", ["javascript", in_long("go")])
 async def test_an_example_whose_join_waits_for_longer_than_its_session_keeps_what_it_is_given(
     tmp_path: Path, language: str, request: pytest.FixtureRequest
 ) -> None:
@@ -389,6 +492,54 @@ async def test_an_example_whose_join_waits_for_longer_than_its_session_keeps_wha
                 await asyncio.sleep(4)  # a session, and a little
                 assert waiting.events == ["assigned"]
                 assert owned_once(slow, waiting)()
+
+
+@pytest.mark.parametrize(
+    ("language", "slow"),
+    [("javascript", "sync"), in_long("javascript", "fetch"), in_long("go", "sync"), ("go", "fetch")],
+)
+async def test_an_example_asks_again_for_partitions_that_were_longer_on_their_way_than_its_session(
+    tmp_path: Path, language: str, slow: str, request: pytest.FixtureRequest
+) -> None:
+    """Others may have them by then. Nor is it told first that it lost what it never had."""
+    command = request.getfixturevalue(f"{language}_member")
+    session = {"javascript": ("--session-timeout-ms", "3000"), "go": ("--session-timeout", "3s")}[language]
+
+    async def come_late(_: web.Request) -> None:
+        await asyncio.sleep(4)
+
+    async with FakeCoordinator({"clicks": PARTITIONS}) as node:
+        node.plant(slow, come_late)
+        async with example(command, node.url, tmp_path, *session) as member:
+            await wait_until("it has all", owned_once(member))
+            assert (member.events, len(node.bodies("sync"))) == (["assigned"], 2)
+            assert {body.max_wait_ms for body in node.bodies("sync")} == {750}
+
+
+async def test_the_javascript_example_counts_its_session_by_a_clock_that_nobody_sets(
+    tmp_path: Path, javascript_member: list[str | Path]
+) -> None:
+    """Somebody sets the clock of its machine an hour ahead, again and again."""
+    ahead = tmp_path / "ahead.mjs"
+    ahead.write_text("const now = Date.now;\nlet aheadMs = 0;\nDate.now = () => now() + (aheadMs += 3_600_000);\n")
+    node, *program = javascript_member
+    command = [node, "--import", ahead.as_uri(), *program]
+    with running_service(tmp_path, "--group-initial-rebalance-delay-ms", "0") as service:
+        register(service)
+        async with example(command, service.url, tmp_path, "--session-timeout-ms", "6000") as member:
+            await wait_until("it has all", owned_once(member))
+            beaten = heartbeats(service)
+            await wait_until("it says three times that it lives", lambda: heartbeats(service) >= beaten + 3)
+            assert member.events == ["assigned"]
+
+
+def heartbeats(service: ServiceProcess) -> float:
+    """Those that the service has answered on channels."""
+    return sum(
+        count
+        for name, count in service.metrics().items()
+        if name.startswith("rallypoint_channel_calls_total{") and 'operation="heartbeat"' in name
+    )
 
 
 async def test_an_example_whose_heartbeat_was_answered_late_sends_the_next_at_once(

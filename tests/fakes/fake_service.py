@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -104,11 +104,21 @@ class FakeService:
     def carried_count(self, connection: MemberConnection) -> int:
         return 0
 
+    def carried_members(self, connection: MemberConnection, group_id: str) -> Set[str]:
+        return frozenset()
+
     def is_carried(self, group_id: str, member_id: str) -> bool:
         return False
 
     def session_kept_ms(self, connection: MemberConnection, group_id: str, member_id: str) -> int | None:
         return self.kept_ms
+
+    @property
+    def may_vouch(self) -> bool:
+        return True
+
+    def tell_doubt_to(self, connection: MemberConnection) -> None:
+        raise AssertionError("nobody doubts it")
 
     def drop_member(self, connection: MemberConnection, group_id: str, member_id: str) -> None:
         self.dropped.append((group_id, member_id))

@@ -12,6 +12,3 @@ class NullObserver:
 
     def appended(self, append_metrics: AppendMetrics) -> None:
         pass
-
-    def parked(self, delta: int) -> None:
-        pass

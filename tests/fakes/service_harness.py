@@ -30,7 +30,6 @@ class Watcher:
     """Keeps what an observer is told. It fails over the next `faults` events."""
 
     events: list[Event] = field(default_factory=list)
-    parked_now: int = 0
     faults: int = 0
 
     def event(self, event: Event) -> None:
@@ -41,9 +40,6 @@ class Watcher:
 
     def appended(self, metrics: AppendMetrics) -> None:
         raise AssertionError("stores are wired to observers elsewhere")
-
-    def parked(self, delta: int) -> None:
-        self.parked_now += delta
 
 
 class ServiceHarness:
@@ -108,7 +104,7 @@ class ServiceHarness:
 
     def assert_nothing_waits(self) -> None:
         assert all(task.done() for task in self._tasks), "a call was never answered"
-        assert self.service.parked_calls == self.watcher.parked_now == 0
+        assert self.service.parked_calls == 0
 
     # --- a group that is running -------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rallypoint.coordinator.http.security import SecurityPolicy
 from rallypoint.coordinator.limits import NAMES, limits_of
-from rallypoint.coordinator.runtime.contract import NodeAddress, SoleOwner
+from rallypoint.coordinator.runtime.contract import NodeAddress, ShardOwnership, SoleOwner
 from rallypoint.coordinator.runtime.event_loop.clock import Clock, SystemClock
 from rallypoint.coordinator.runtime.service import Service
 from rallypoint.coordinator.settings import load_settings
@@ -27,7 +27,11 @@ BASE: dict[str, Any] = {
 
 @asynccontextmanager
 async def open_service(
-    store: FaultyStore | None = None, policy: SecurityPolicy | None = None, clock: Clock | None = None, **given: Any
+    store: FaultyStore | None = None,
+    policy: SecurityPolicy | None = None,
+    clock: Clock | None = None,
+    ownership: ShardOwnership | None = None,
+    **given: Any,
 ) -> AsyncIterator[ApiClient]:
     """Serve until the block ends. `given` are settings and limits by name; no bound holds for limits."""
     named = {**BASE, **given}
@@ -39,7 +43,7 @@ async def open_service(
     service = Service(
         store,
         clock=SystemClock() if clock is None else clock,
-        ownership=SoleOwner(address),
+        ownership=SoleOwner(address) if ownership is None else ownership,
         address=address,
         rules=limits.rules,
         shards=2,

@@ -25,6 +25,14 @@ class Base:
     body: Any = None
 
 
+def whole(base: Base) -> bytes:
+    """The request as it was before anything is torn."""
+    body = b"" if base.body is None else json.dumps(base.body).encode()
+    length = [b"Content-Length: %d" % len(body)] if body else []
+    first = b"%s %s HTTP/1.1" % (base.method.encode(), base.target.encode())
+    return b"\r\n".join([first, b"Host: localhost", GOOD_TYPE, *length, b"", b""]) + body
+
+
 def join(member_id: str) -> dict[str, Any]:
     return {
         "member_id": member_id,
@@ -37,7 +45,10 @@ def join(member_id: str) -> dict[str, Any]:
 
 
 def bases(member_id: str) -> list[Base]:
-    """A good request of each operation, as far as one is known. `member_id` leads the group, in generation 1."""
+    """A good request of each operation, as far as one is known. `member_id` leads the group, in generation 1.
+
+    None of them takes it out, in whatever order they come: what comes later is to come as far as the rules, too.
+    """
     of_member = {"generation_id": 1, "member_id": member_id}
     offsets = {TOPIC: {"0": {"offset": 7, "leader_epoch": 1, "metadata": "m"}}}
     made = [
@@ -52,7 +63,7 @@ def bases(member_id: str) -> list[Base]:
             "POST", f"/v1/groups/{GROUP}/members/remove", {"members": ["nobody", "i"], "reason": "why", "dry_run": True}
         ),
         Base("PUT", f"/v1/groups/{GROUP}/join_wait", {"join_wait_max_ms": 5000}),
-        Base("POST", f"/v1/groups/{GROUP}/rebalance/proceed", {"reason": "why", "dry_run": False}),
+        Base("POST", f"/v1/groups/{GROUP}/rebalance/proceed", {"reason": "why", "dry_run": True}),
         Base("PUT", f"/v1/groups/{GROUP}/freeze", {"duration_ms": 50, "until": "members_replaced", "reason": "why"}),
         Base("GET", f"/v1/coordinator?group_id={GROUP}&group_id=h"),
         Base("POST", f"/v1/groups/{GROUP}/join", join(member_id) | {"request_id": "r", "reason": "why"}),

@@ -5,8 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.judges.test_librdkafka import verdicts_in
 from tests.real.parts import PYTHON_PATH
+
+pytestmark = pytest.mark.slow
 
 CASES = """
 import pytest

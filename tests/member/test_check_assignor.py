@@ -17,6 +17,7 @@ from rallypoint.assignors.roundrobin import RoundRobinAssignor
 from rallypoint.assignors.sticky import StickyAssignor
 from rallypoint.assignors.validity import owners_now
 from rallypoint.member.testing import AssignorFault, check_assignor
+from tests.sizes import by_size
 
 RULE = RoundRobinAssignor()
 
@@ -343,14 +344,20 @@ def test_most_are_found_whatever_the_seed() -> None:
                 check_assignor(wrong, seed=seed, elsewhere=False)
 
 
-@pytest.mark.parametrize("name", registry.names(installed=()))
+NAMES = registry.names(installed=())
+ELSEWHERE = NAMES[: by_size(2, len(NAMES))]
+"""Those that are tried in other processes as well, in each of which they are imported first."""
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_our_own_have_no_fault(name: str) -> None:
     def weights(chance: random.Random) -> dict[str, Any]:
         return {"weights": {topic: {str(number): chance.randint(0, 9) for number in range(4)} for topic in ("a", "b")}}
 
-    check_assignor(name, user_data=weights)
+    check_assignor(name, groups=by_size(50, 200), user_data=weights, elsewhere=name in ELSEWHERE)
 
 
+@pytest.mark.slow
 def test_the_right_ones_among_the_wrong_have_none() -> None:
     check_assignor(Right())
     check_assignor(Cooperative, elsewhere=False)

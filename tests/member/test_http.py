@@ -131,8 +131,7 @@ async def test_a_late_answer_and_a_refused_connection_are_no_answer(echo: Echo, 
     late = await transport.call(echo.url, ops.FETCH, None, group_id="slow", timeout_ms=30)
     assert late == Unreachable("no answer within 30 ms")
     gone = await transport.call("http://127.0.0.1:9", ops.FETCH, None, group_id="g", timeout_ms=2000)
-    assert isinstance(gone, Unreachable)
-    assert "127.0.0.1:9" in gone.reason
+    assert gone == Unreachable("no connection: Connection refused")
 
 
 async def test_a_redirect_of_http_is_not_followed(echo: Echo, transport: HttpTransport) -> None:

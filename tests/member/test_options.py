@@ -16,7 +16,7 @@ def options(**changes: Any) -> MemberOptions:
 def test_defaults_are_kafkas() -> None:
     opts = options()
     assert (opts.session_timeout_ms, opts.rebalance_timeout_ms, opts.assignors) == (45_000, 300_000, ("range",))
-    assert opts.long_poll_ms == 20_000
+    assert opts.long_poll_ms == 11_250
 
 
 def test_urls_lose_the_slash_at_their_end() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp.client_reqrep import ConnectionKey
 
 from rallypoint import GroupMember, MemberOptions
 from rallypoint.member.core.outcomes import Outcome, Refused, Unreachable
@@ -24,6 +26,10 @@ from tests.fakes.certificates import Authority, PemFiles
 ANSWER = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 """It counts from any sender, so it tells that the connection came about."""
 OPTIONS: dict[str, Any] = {"coordinator": "https://localhost:1", "group_id": "g", "topics": ("t",)}
+
+
+def connector_error(error: OSError) -> aiohttp.ClientConnectorError:
+    return aiohttp.ClientConnectorError(ConnectionKey("a", 1, False, True, None, None, None), error)
 
 
 @dataclass
@@ -141,6 +147,23 @@ def test_a_connection_that_is_cut_may_be_for_the_certificate(error: Exception) -
     assert "certificate" not in failure_words("http://a:1", error)
     refused = aiohttp.ClientOSError(errno.ECONNREFUSED, "Connection refused")
     assert "certificate" not in failure_words("https://a:1", refused)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (aiohttp.ClientConnectionResetError("Cannot write to closing transport"), "the connection was cut off"),
+        (aiohttp.ServerDisconnectedError(), "the connection was cut off"),
+        (connector_error(OSError(errno.ECONNREFUSED, "Connect call failed ('10.0.0.1', 8000)")), "Connection refused"),
+        (connector_error(socket.gaierror(socket.EAI_NONAME, "Name or service not known")), "Name or service not known"),
+        (connector_error(OSError("Multiple exceptions: [Errno 111], [Errno 113]")), "Multiple exceptions: [Errno 111]"),
+    ],
+)
+def test_what_happens_every_day_is_said_in_words(error: Exception, words: str) -> None:
+    said = failure_words("http://a:1", error)
+    assert words in said
+    assert type(error).__name__ not in said
+    assert "10.0.0.1" not in said
 
 
 UNUSABLE: list[tuple[Callable[[PemFiles, Path], dict[str, Any]], str]] = [

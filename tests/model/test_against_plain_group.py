@@ -499,7 +499,7 @@ def test_the_real_group_and_the_plain_one_say_and_hold_the_same() -> None:
     run_state_machine_as_test(
         Both,
         settings=settings(
-            max_examples=by_size(0, 200, 600),
+            max_examples=by_size(0, 80, 600),
             stateful_step_count=40,
             suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
         ),

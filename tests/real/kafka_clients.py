@@ -11,7 +11,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -77,24 +76,24 @@ def make_python() -> Path:
         python = made / "bin" / "python"
         if not (made / "made-of.txt").is_file() or (made / "made-of.txt").read_text("utf-8") != stamp:
             shutil.rmtree(made, ignore_errors=True)
-            _run([sys.executable, "-m", "venv", str(made)])
-            _run([python, *PIP, "install", "--quiet", "-r", PYTHON_CLIENTS])
+            _run([sys.executable, "-m", "venv", "--without-pip", str(made)])
+            _run([sys.executable, *PIP, "--python", python, "install", "--quiet", "--no-compile", "-r", PYTHON_CLIENTS])
             (made / "made-of.txt").write_text(stamp, "utf-8")
         return python
 
 
 def fetch_kafka_python_tests() -> Path:
     """The unpacked source distribution of kafka-python, with its tests. Errors: BuildError."""
-    python, version = make_python(), client_versions()["kafka-python"]
+    version = client_versions()["kafka-python"]
     with alone_in(HOME):
         source = HOME / f"kafka_python-{version}"
         if not source.is_dir():
             fetched, partial = HOME / f"fetched-{os.getpid()}", HOME / f"source-{os.getpid()}"
             try:
                 options = ("--quiet", "--no-deps", "--no-binary", ":all:", "--dest", fetched)
-                _run([python, *PIP, "download", *options, f"kafka-python=={version}"])
-                with tarfile.open(next(fetched.glob("*.tar.gz"))) as archive:
-                    archive.extractall(partial, filter="data")
+                _run([sys.executable, *PIP, "download", *options, f"kafka-python=={version}"])
+                partial.mkdir()
+                _run(["tar", "--extract", "--file", next(fetched.glob("*.tar.gz")), "--directory", partial])
                 (partial / source.name).rename(source)
             finally:
                 shutil.rmtree(fetched, ignore_errors=True)

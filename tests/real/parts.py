@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -109,7 +110,15 @@ def _claims(_pid: int) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
-def stop_process(process: subprocess.Popen[bytes], grace_seconds: float) -> None:
+class Process(Protocol):
+    """What `subprocess.Popen` is, as far as ending it goes."""
+
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+def stop_process(process: Process, grace_seconds: float) -> None:
     """Ask the process to end, and kill it if it has not within the grace. Returns when it is gone."""
     process.terminate()
     try:

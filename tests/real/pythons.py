@@ -1,7 +1,7 @@
 """Other versions of Python than the one that runs the tests: found where there are some, each with an environment of
 its own in .cache/pythons/, once: what a service and a member need, and pytest.
 
-`python -m tests.real.pythons` makes the environments and nothing else.
+`python -m tests.real.pythons` makes the environments of a full run and nothing else; a long one makes the others.
 """
 
 import os
@@ -12,6 +12,8 @@ from pathlib import Path
 from tests.real.parts import CACHE, ROOT, alone_in
 
 OTHERS = ("3.12", "3.13")
+IN_FULL = OTHERS[-1:]
+"""Those of a full run of the tests: what holds on the oldest and the newest hardly fails between them."""
 TOOLS = ("hypothesis", "psutil", "pytest", "pytest-asyncio", "pytest-timeout")
 PACKAGES = ("protocol", "assignors", "coordinator", "member", "spark_bridge", "cli")
 INSTALL_SECONDS = 600.0
@@ -92,7 +94,7 @@ def _run(*command: str) -> None:
 
 def main() -> None:
     """Make what can be made; if not, say so. The tests decide what that means."""
-    for version in OTHERS:
+    for version in IN_FULL:
         python = find_python(version)
         if python is None:
             print(f"No tests on Python {version}: there is none here.")

@@ -106,10 +106,11 @@ def _make_environment(wanted: str) -> Path:
     if python.exists() and (home / "requirements.txt").read_text("utf-8") == wanted:
         return python
     try:
-        _run(sys.executable, "-m", "venv", str(partial))
+        _run(sys.executable, "-m", "venv", "--without-pip", str(partial))
         (partial / "requirements.txt").write_text(wanted, "utf-8")
-        pip = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-        _run(str(partial / "bin" / "python"), *pip, "--requirement", str(partial / "requirements.txt"))
+        pip = ("-m", "pip", "--disable-pip-version-check", "--python", str(partial / "bin" / "python"))
+        install = ("install", "--quiet", "--no-compile")
+        _run(sys.executable, *pip, *install, "--requirement", str(partial / "requirements.txt"))
         shutil.rmtree(home, ignore_errors=True)
         partial.rename(home)
     finally:

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.real.parts import PYTHON_PATH, ROOT, require
-from tests.real.pythons import OTHERS, InstallError, find_python, make_environment
+from tests.real.pythons import IN_FULL, OTHERS, InstallError, find_python, make_environment
+from tests.sizes import in_long
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -26,7 +27,7 @@ SMALL = ("--size", "small")
 WITHOUT = ("--ignore", "tests/coordinator/core/test_bounded_steps.py")
 
 
-@pytest.fixture(params=OTHERS)
+@pytest.fixture(params=[version if version in IN_FULL else in_long(version) for version in OTHERS])
 def python(request: pytest.FixtureRequest) -> Path:
     """Of each version, with what a service and a member need."""
     version: str = request.param

@@ -5,7 +5,7 @@ each text that goes out is held against what was asked.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -197,11 +197,21 @@ class WatchedService:
     def carried_count(self, connection: MemberConnection) -> int:
         return self._api.service.carried_count(connection)
 
+    def carried_members(self, connection: MemberConnection, group_id: str) -> Set[str]:
+        return self._api.service.carried_members(connection, group_id)
+
     def is_carried(self, group_id: str, member_id: str) -> bool:
         return self._api.service.is_carried(group_id, member_id)
 
     def session_kept_ms(self, connection: MemberConnection, group_id: str, member_id: str) -> int | None:
         return self._api.service.session_kept_ms(connection, group_id, member_id)
+
+    @property
+    def may_vouch(self) -> bool:
+        return self._api.service.may_vouch
+
+    def tell_doubt_to(self, connection: MemberConnection) -> None:
+        self._api.service.tell_doubt_to(connection)
 
     def drop_member(self, connection: MemberConnection, group_id: str, member_id: str) -> None:
         self._api.watch.dropped(self._line.number, group_id, member_id)

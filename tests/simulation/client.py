@@ -304,7 +304,7 @@ class Client:
         elif push["event"] == "rebalance":
             event = ev.RebalanceBegan(push["generation_id"])
         elif push["event"] == "unloaded":
-            event = ev.GroupUnloaded(url)
+            event = ev.GroupUnloaded(url, push["url"])
         elif push["event"] == "dropped":
             event = ev.MemberDropped(push["member_id"])
         self._later(lambda: self._heard(event))

@@ -415,7 +415,8 @@ class I15Letters(Checker):
 
 class I16Pushes(Checker):
     """What begins in a group, or ends it here, is pushed to each channel that carries a member of the group, once, in
-    its own words; and nothing else is, but that the node stops, and what is of no group.
+    its own words; and nothing else is, but that the node stops, and what is of no group. Of a rebalance nothing is
+    pushed to a channel on which a join of each of its members of the group waits.
 
     Who hears of the end of the generation that it lives in joins again; of the end of an older one, it does nothing.
     """
@@ -424,16 +425,40 @@ class I16Pushes(Checker):
         super().__init__(sight)
         self._i13 = i13
         self._due: list[tuple[int, dict[str, Any]]] = []
+        self._joining: dict[int, ApiCall] = {}
+        """Joins that wait, by the number of the call."""
 
     def node_began(self) -> None:
         self._due.clear()
+        self._joining.clear()
+
+    def waits(self, api_call: ApiCall) -> None:
+        if isinstance(api_call.request, m.JoinRequest):
+            self._joining[api_call.number] = api_call
+
+    def on_answer(self, api_call: ApiCall, answer: Answer) -> None:
+        self._joining.pop(api_call.number, None)
+
+    def hung_up(self, api_call: ApiCall, connection_lost: bool = False) -> None:
+        self._joining.pop(api_call.number, None)
+
+    def _has_come(self, group_id: str, line: int) -> bool:
+        carried = {key[1] for key, carrying in self._i13.carried.items() if key[0] == group_id and carrying == line}
+        joining = {
+            speaker_of(api_call)
+            for api_call in self._joining.values()
+            if (api_call.group_id, api_call.line) == (group_id, line)
+        }
+        return carried <= joining
 
     def happened(self, event: Event) -> None:
         node = self.sight.node
         if node is None or not isinstance(event, RebalanceBegan | GroupUnloaded):
             return
         push: dict[str, Any] = {"event": "unloaded", "group_id": event.group_id}
-        if isinstance(event, RebalanceBegan):
+        if isinstance(event, GroupUnloaded):
+            push["url"] = event.url
+        else:
             push = {
                 "event": "rebalance",
                 "group_id": event.group_id,
@@ -442,6 +467,8 @@ class I16Pushes(Checker):
                 "rejoin_within_ms": event.rejoin_within_ms,
             }
         lines = {line for (group_id, _), line in self._i13.carried.items() if group_id == event.group_id}
+        if isinstance(event, RebalanceBegan):
+            lines = {line for line in lines if line is None or not self._has_come(event.group_id, line)}
         self._due.extend((line, push) for line in sorted(filter(None, lines & node.api.listening())))
 
     def sent(self, line: int, said: dict[str, Any]) -> None:

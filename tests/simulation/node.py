@@ -289,9 +289,6 @@ class Node:
     def appended(self, append_metrics: AppendMetrics) -> None:
         """Counted by the disk."""
 
-    def parked(self, delta: int) -> None:
-        """Looked up where it matters."""
-
 
 def _seen(executor: GroupExecutor) -> Seen:
     return Seen(executor._group, executor, not executor._is_busy and not executor._mailbox and executor.takes_calls)

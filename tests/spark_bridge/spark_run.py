@@ -4,8 +4,7 @@ PySpark is imported when it is wanted, for some who need the service alone.
 """
 
 import logging
-import subprocess
-import sys
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.end_to_end.forked_process import ForkedProcess
 from tests.real.java_classes import SETTINGS
-from tests.real.parts import ROOT, free_port, last_lines, stop_process
+from tests.real.parts import free_port, last_lines, stop_process
 from tests.spark_bridge.topic_fixture import TopicFixture
 
 if TYPE_CHECKING:
@@ -43,15 +43,13 @@ def running_service(
     directory: Path, *, port: int = 0, storage: str = "memory:", more: Sequence[str] = ()
 ) -> Iterator[str]:
     """The coordinator, on memory and a port of its own unless told otherwise; its URL. `more`: further arguments."""
-    command = [sys.executable, "-m", "rallypoint.cli.main", "serve", "--port", str(port), "--storage", storage, *more]
+    arguments = ("serve", "--port", str(port), "--storage", storage, *more, "--group-initial-rebalance-delay-ms", "0")
     log = directory / "service.log"
-    with log.open("wb") as errors:
-        process = subprocess.Popen(
-            [*command, "--group-initial-rebalance-delay-ms", "0"], stdout=subprocess.PIPE, stderr=errors, cwd=ROOT
-        )
+    with log.open("w") as errors:
+        process = ForkedProcess("rallypoint.cli.main", arguments, os.environ, errors)
     try:
         assert process.stdout is not None
-        line = process.stdout.readline().decode()
+        line = process.stdout.readline()
         assert line.startswith("listening on "), last_lines(log)
         yield line.split()[-1]
     finally:

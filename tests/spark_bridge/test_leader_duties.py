@@ -136,6 +136,21 @@ def test_where_nobody_answers_the_topics_are_told_later() -> None:
     assert len(fixture.ledger.puts) == 1
 
 
+def test_that_nobody_answers_is_logged_from_the_second_report_in_a_row_on(caplog: pytest.LogCaptureFixture) -> None:
+    """The loss of a node may last as long as one, and the member logs it."""
+    fixture = Fixture({"clicks": 2})
+    fixture.lead()
+    logged = []
+    for answers in (False, True, False, False, False):
+        fixture.ledger.refusals = {} if answers else {"clicks": NotAnswered("nobody there", final=False)}
+        for after_ms in (9_000, 1_000):
+            fixture.now_ms += after_ms
+            fixture.duties.run_and_log(fixture.membership)
+        logged.append(len(caplog.messages))
+    assert logged == [0, 0, 0, 1, 2]
+    assert caplog.messages[-1] == "group g: the leader's duties failed: nobody there"
+
+
 def test_nothing_is_reported_where_that_is_switched_off() -> None:
     fixture = Fixture({"clicks": 2}, report=False)
     fixture.duties.register_topics()

@@ -28,6 +28,13 @@ import psutil
 import pyarrow as pa
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
 from pyspark.sql.streaming.query import StreamingQuery
 
 from rallypoint.protocol.messages import CommitRequest, OffsetCommit
@@ -66,6 +73,26 @@ def is_planner(process: psutil.Process) -> bool:
         return PLANNER in " ".join(process.cmdline())
     except psutil.Error:
         return False
+
+
+class SlowListener(StreamingQueryListener):
+    """A user's listener, still busy with a query's start when the query is refused."""
+
+    terminated = False
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        """Spark calls it on the query's own thread."""
+        time.sleep(0.5)
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """Nothing."""
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """Nothing."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """Spark delivers it after the events before it."""
+        self.terminated = True
 
 
 @pytest.fixture
@@ -295,6 +322,21 @@ def test_sparks_file_sink_is_refused_before_anything_is_read(
     allowed = write("allowed", allowFileSink="true")
     wait_until(lambda: list(folder.glob("*.parquet")) != [], "a batch", allowed)
     assert stop(allowed)
+
+
+def test_the_refusal_of_a_query_leaves_every_listener_of_the_session(
+    spark: SparkSession, fixture: QueryFixture
+) -> None:
+    """Spark removes a listener whose thread is interrupted, and a stop interrupts the thread that calls listeners."""
+    listener = SlowListener()
+    spark.streams.addListener(listener)
+    before = len(spark.streams._jsqm.listListeners())
+    writer = fixture.load().writeStream.format("parquet").option("path", str(fixture.path / "written"))
+    refused = writer.option("checkpointLocation", fixture.checkpoint("refused")).start()
+    wait_until(lambda: not refused.isActive, "the refusal")
+    wait_until(lambda: listener.terminated, "the end of the query, by the listener")
+    assert len(spark.streams._jsqm.listListeners()) == before
+    spark.streams.removeListener(listener)
 
 
 def test_asynchronous_progress_tracking_ends_the_query(fixture: QueryFixture, caplog: pytest.LogCaptureFixture) -> None:

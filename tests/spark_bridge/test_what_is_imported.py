@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from rallypoint.spark_bridge.offsets import Range
-from rallypoint.spark_bridge.registration import choose_python
+from rallypoint.spark_bridge.registration import choose_python, problem_of_python
 from rallypoint.spark_bridge.source import RallypointReader, RangesPartition
 from rallypoint.spark_bridge.sources.files_writer import FilesWriter
 from rallypoint.spark_bridge.sources.registry import parse_for_source
@@ -71,6 +71,18 @@ def test_each_python_is_asked_once_whether_it_can_run_the_bridge(tmp_path: Path)
         choose_python(session)
     assert session.sparkContext.pythonExec == str(python)
     assert asked.read_text() == "once\n"
+
+
+def test_a_python_says_what_it_lacks_without_importing_the_rest(tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+    bare.chmod(0o755)
+    assert problem_of_python(str(bare)) == "ModuleNotFoundError: No module named 'pyarrow'"
+    for name in ("pyarrow", "aiohttp", "pydantic"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('this was imported')\n")
+    bare.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path}" exec "{sys.executable}" -S "$@"\n')
+    assert problem_of_python(str(bare)) == "ModuleNotFoundError: No module named 'rallypoint'"
+    assert problem_of_python(sys.executable) is None
 
 
 def answer_of(program: str, given: bytes = b"") -> dict[str, Any]:

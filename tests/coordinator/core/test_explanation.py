@@ -39,9 +39,9 @@ def awaited(*names: str, what: str = "join") -> tuple[admin.AwaitedListing, ...]
             "The group is stable: 2 members have worked in generation 7 for 1 min 5 s. Its cool-down lasts 5 s more.",
         ),
         (
-            {"state": "PreparingRebalance", "cause": "left: x", "awaited": awaited("a", "b"), "awaited_count": 5,
+            {"state": "PreparingRebalance", "cause": "x", "awaited": awaited("a", "b"), "awaited_count": 5,
              "awaited_for_ms": 20_000},
-            "The group rebalances (left: x). For 1 min 5 s it has waited for a (a-1), b (b-1) and 3 more to join, for"
+            "The group rebalances (x). For 1 min 5 s it has waited for a (a-1), b (b-1) and 3 more to join, for"
             " 20 s more at most.",
         ),
         (
@@ -76,7 +76,7 @@ async def test_a_rebalance_tells_who_joined_when_and_who_had_to_go() -> None:
     second, _ = await rows(harness)
     assert [(one.client_id, one.after_ms, one.is_new) for one in second.joined or ()] == [("b", 2_000, False)]
     assert second.sentence == (
-        f"It began because left: {ids['a']}: shutdown. It has waited 2 s for c ({ids['c']}) to join."
+        f"It began because member {ids['a']} left: shutdown. It has waited 2 s for c ({ids['c']}) to join."
     )
     described = await harness.now("g", DESCRIBE)
     assert isinstance(described, admin.DescribeAnswer)

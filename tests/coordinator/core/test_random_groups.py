@@ -5,15 +5,17 @@ answered or waits with a timer, and what a crash would bring back is what was st
 """
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rallypoint.coordinator.core import description, holding, invariants
-from rallypoint.coordinator.core.commands import Rules, TimerKind
+from rallypoint.coordinator.core.commands import DecisionContext, Rules, TimerFired, TimerKey, TimerKind
+from rallypoint.coordinator.core.decide import SESSION_LOOKS_MS, step
 from rallypoint.coordinator.core.decision import session_timer
-from rallypoint.coordinator.core.effects import Failure, GroupChanged
+from rallypoint.coordinator.core.effects import Failure, GroupChanged, SetTimer
 from rallypoint.coordinator.core.group import State
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
@@ -33,6 +35,25 @@ RULES = Rules(
 )
 NAMES = ("a", "b", "c", "d", "e")
 Word = tuple[str, int, int]
+
+
+class SteppedToo(GroupHarness):
+    """A group that renews no session otherwise than its step does, and looks at each in time."""
+
+    def _fire(self, key: TimerKey) -> None:
+        stepped = deepcopy(self.group)
+        command = TimerFired(key, self.heard_at_ms.get(key.subject))
+        decision = step(stepped, command, DecisionContext(self.now_ms, self.rules))
+        super()._fire(key)
+        if key.kind is TimerKind.SESSION and self.timers.get(key, self.now_ms) > self.now_ms:
+            (moved,) = decision.effects
+            assert isinstance(moved, SetTimer)
+            assert (moved.key, decision.records) == (key, [])
+            assert stepped == self.group
+            assert moved.deadline_ms == self.group.members[key.subject].deadline_ms
+            looks_at_ms = self.timers[key]
+            assert self.now_ms < looks_at_ms <= moved.deadline_ms < looks_at_ms + SESSION_LOOKS_MS
+            assert looks_at_ms % SESSION_LOOKS_MS == 0 or moved.deadline_ms - self.now_ms < SESSION_LOOKS_MS
 
 
 class Clients:
@@ -85,6 +106,10 @@ class Clients:
         self.group_harness.heartbeat(
             self.ids[who], self.group_harness.group.generation_id - (how == 7), wait_ms=(0, 900)[how % 2]
         )
+
+    def ping(self, who: int, how: int) -> None:
+        """Something came on the member's channel, some time ago."""
+        self.group_harness.heard_at_ms[self.ids[who]] = self.group_harness.now_ms - 450 * how
 
     def leave(self, who: int, how: int) -> None:
         self.group_harness.leave(self.ids[who], self.ids[how % 5])
@@ -158,6 +183,7 @@ WORDS = (
     "sync",
     "sync",
     "heartbeat",
+    "ping",
     "leave",
     "commit",
     "time",
@@ -216,7 +242,7 @@ def check(clients: Clients, hung_up: set[int]) -> None:
 
 
 def live(script: list[Word]) -> Clients:
-    clients = Clients(GroupHarness(rules=RULES))
+    clients = Clients(SteppedToo(rules=RULES))
     hung_up: set[int] = set()
     highest = 0
     for word, who, how in script:
@@ -241,13 +267,13 @@ def live(script: list[Word]) -> Clients:
 SCRIPTS = st.lists(st.tuples(st.sampled_from(WORDS), st.integers(0, 4), st.integers(0, 7)), max_size=60)
 
 
-@settings(max_examples=by_size(15, 300))
+@settings(max_examples=by_size(15, 100, 300))
 @given(SCRIPTS)
 def test_whatever_is_said_the_invariants_hold(script: list[Word]) -> None:
     live(script)
 
 
-@settings(max_examples=by_size(5, 100))
+@settings(max_examples=by_size(5, 40, 100))
 @given(SCRIPTS)
 def test_when_everyone_behaves_the_group_becomes_stable(script: list[Word]) -> None:
     """Liveness: after any past, clients that do as they are told have a stable group soon."""

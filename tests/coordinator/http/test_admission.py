@@ -45,6 +45,21 @@ def test_who_has_authenticated_makes_place_for_nobody_and_one_too_many_stays_wha
     assert not admission.admit(3), "it was cut"
 
 
+def test_what_goes_on_as_another_keeps_its_place() -> None:
+    admission: Admission[str] = Admission(10, 2)
+    for name in ("admitted", "stranger"):
+        admission.come(name, "address")
+    assert admission.admit("admitted")
+    for name in ("admitted", "stranger", "nobody"):
+        admission.replace(name, f"{name}'s channel")
+    assert (admission.authenticated_count, admission.unauthenticated_count) == (1, 1)
+    assert admission.come("another", "address") is None
+    assert admission.come("a third", "address") == "stranger's channel"
+    assert admission.admit("admitted's channel"), "asked again, the same is said"
+    admission.go("admitted's channel")
+    assert (admission.authenticated_count, admission.unauthenticated_count) == (0, 2)
+
+
 def test_any_coming_and_going_keeps_the_books() -> None:
     chance = random.Random(7)
     waiting: Unauthenticated[int] = Unauthenticated()

@@ -151,7 +151,7 @@ async def test_what_operators_ask_of_rebalances_reaches_the_group(api: ApiClient
         member_id="a",
         client_id="etl",
         host="198.51.100.7",
-        reason="left: a: done",
+        reason="member a left: done",
         began_at_ms=5,
         join_phase_ms=None,
         sync_phase_ms=None,

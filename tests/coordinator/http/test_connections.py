@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
+import os
 import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -364,10 +365,16 @@ async def ended_in_time(line: Line, clock: ManualClock) -> bytes:
 
 
 async def say_for_ever(line: Line) -> None:
+    """Past the transport, which ends where a write is refused, with whatever it has not read yet."""
     line[1].write(ASKED + b"X: ")
-    while True:
-        line[1].write(b"x")
-        await asyncio.sleep(0.005)
+    own = os.dup(line[1].get_extra_info("socket").fileno())
+    try:
+        while True:
+            with suppress(ConnectionError):
+                os.write(own, b"x")
+            await asyncio.sleep(0.005)
+    finally:
+        os.close(own)
 
 
 async def test_the_head_of_a_later_request_has_its_own_time() -> None:

@@ -2,8 +2,11 @@
 
 import asyncio
 import contextlib
+import gc
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ import pytest
 from rallypoint.coordinator.access.tokens import hash_token
 from rallypoint.coordinator.http.limits.deadline import Deadline, time_limit
 from rallypoint.coordinator.http.security import SecurityPolicy
+from rallypoint.coordinator.runtime.event_loop.clock import Clock
 from tests.fakes.api_server import Answer, ApiClient, parse_answer
 from tests.fakes.manual_clock import HastyClock, ManualClock, settle
 from tests.fakes.set_service import open_service
@@ -57,6 +61,49 @@ def test_a_cancelled_one_does_not_come(moved_ms: int) -> None:
     clock.move(1_000)
     assert called == came == [1] * (moved_ms >= 100)
     assert not clock.planned
+
+
+@dataclass
+class KeepingHandle:
+    """As uvloop makes for what is due: it knows its callback after the call, too."""
+
+    callback: Callable[[], None]
+
+    def cancel(self) -> None:
+        raise AssertionError("it came")
+
+
+class Caller:
+    """Who holds a deadline that calls it back, as a channel does."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.deadline: Deadline | None = Deadline(clock, 1, self.give_up)
+
+    def give_up(self) -> None:
+        self.deadline = None
+
+
+def test_one_that_came_is_known_by_nothing_though_its_handle_knows_it() -> None:
+    """An event loop calls what is due already at its next turn, and such a handle keeps its callback."""
+    handles = list[KeepingHandle]()
+
+    class EarlyClock(ManualClock):
+        def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> KeepingHandle:  # type: ignore[override]
+            handles.append(KeepingHandle(callback))
+            return handles[-1]
+
+    clock = EarlyClock()
+    caller = weakref.ref(kept := Caller(clock))
+    handles.pop().callback()  # early
+    clock.move(1)
+    gc.disable()
+    try:
+        handles.pop().callback()
+        assert kept.deadline is None
+        del kept
+        assert caller() is None
+    finally:
+        gc.enable()
 
 
 async def limited(clock: ManualClock, step: Callable[[], Any]) -> str:

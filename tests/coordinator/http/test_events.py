@@ -67,7 +67,8 @@ TOLD: list[tuple[Event, dict[str, Any]]] = [
         },
     ),
     (GroupRemoved("g", Removal.EXPIRED), {"cause": "expired"}),
-    (GroupUnloaded("g"), {}),
+    (GroupUnloaded("g"), {"url": None}),
+    (GroupUnloaded("g", "http://b"), {"url": "http://b"}),
     (
         MemberReplaced("g", "one", "one-1", "one-2"),
         {"group_instance_id": "one", "old_member_id": "one-1", "member_id": "one-2"},

@@ -181,13 +181,13 @@ async def exchange(service: GroupService, sent: bytes) -> None:
             check_problem(answer)
 
 
-@settings(max_examples=by_size(10, 200), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=by_size(10, 70, 200), suppress_health_check=[HealthCheck.too_slow])
 @given(requests())
 def test_whatever_arrives_is_answered_in_code(sent: bytes) -> None:
     asyncio.run(exchange(answering_service(), sent))
 
 
-@settings(max_examples=by_size(10, 200), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=by_size(10, 70, 200), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(requests(), min_size=1, max_size=3))
 def test_whatever_arrives_at_real_groups_is_answered_in_code(sent: list[bytes]) -> None:
     async def exchange_all() -> None:

@@ -123,7 +123,7 @@ class CutGroupHarness(GroupHarness):
         self.changes.append((record, encode(record)))
 
 
-@settings(max_examples=by_size(5, 100))
+@settings(max_examples=by_size(5, 30, 100))
 @given(SCRIPTS)
 def test_whatever_happens_a_load_between_two_chunks_finds_the_old_group_or_the_new(script: list[Word]) -> None:
     clients = Clients(CutGroupHarness(rules=RULES))

@@ -202,7 +202,9 @@ def torn(draw: st.DrawFn) -> dict[bytes, bytes]:
     return records
 
 
-@settings(max_examples=by_size(15, 300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=by_size(15, 100, 300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(records=torn())
 def test_whatever_is_stored_nothing_raises_and_the_others_are_served(
     records: dict[bytes, bytes], caplog: pytest.LogCaptureFixture

@@ -186,7 +186,7 @@ async def test_without_its_header_or_the_layout_the_start_fails(
         await restarted(before, key, value)
 
 
-@settings(max_examples=by_size(7, 150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=by_size(7, 50, 150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 async def test_whatever_one_record_becomes_the_others_are_served(before: ServiceHarness, data: st.DataObject) -> None:
     held = dict(registry(before.contents))

@@ -168,7 +168,9 @@ async def test_a_lost_generation_is_not_used_again(harness: ServiceHarness) -> N
     assert again.generation_id == 3
 
 
-async def test_a_store_that_goes_on_failing_is_not_asked_in_a_hurry(harness: ServiceHarness) -> None:
+async def test_a_store_that_goes_on_failing_is_not_asked_in_a_hurry(
+    harness: ServiceHarness, caplog: pytest.LogCaptureFixture
+) -> None:
     await harness.now("g", commit(1))
     harness.store.scan_errors.extend(StorageUnavailable("planted") for _ in range(5))
     harness.store.faults.append(Fault.NOT_STORED)
@@ -178,7 +180,24 @@ async def test_a_store_that_goes_on_failing_is_not_asked_in_a_hurry(harness: Ser
     assert len(harness.store.scan_errors) >= 3
     await harness.clock.run(5_000)
     assert not harness.store.scan_errors
+    told = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert told == ["group 'g' cannot be reloaded: planted"], "once, however often it is tried"
     assert await committed(harness, "g") == {0: 1}
+
+
+async def test_topics_that_cannot_be_stored_are_told_once_until_one_can(
+    harness: ServiceHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    for partitions in range(1, 4):
+        harness.store.faults.append(Fault.NOT_STORED)
+        failure = await harness.service.put_topic("clicks", m.PutTopicRequest(partitions=partitions))
+        assert isinstance(failure, Failure)
+    told = ["a change of the topic registry failed: planted: not stored (AppendFailed)"]
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == told
+    assert not isinstance(await harness.service.put_topic("clicks", m.PutTopicRequest(partitions=4)), Failure)
+    harness.store.faults.append(Fault.NOT_STORED)
+    await harness.service.put_topic("clicks", m.PutTopicRequest(partitions=5))
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == told * 2
 
 
 # --- doubt and fencing -----------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from rallypoint.protocol.limits import ID_LENGTH_MAX, REASON_LENGTH_MAX
 from tests.sizes import by_size
 
 KEPT_MAX = 64
-ALPHABETS = ("a", "\U0001f600", "\u00fc", "\u6f22", '"')[: by_size(2, 5)]
+ALPHABETS = ("a", "\U0001f600", "\u00fc", "\u6f22", '"')[: by_size(2, 3, 5)]
 _NUMBERS = count(10**18)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from rallypoint.coordinator.core.effects import Event
+from rallypoint.coordinator.core.effects import Event, GroupCreated
 from rallypoint.coordinator.logs import FaultCounter
 from rallypoint.coordinator.main import Observers
 from rallypoint.coordinator.metrics import Metrics
@@ -86,13 +86,10 @@ def test_an_observer_that_fails_keeps_nothing_from_the_others() -> None:
         def appended(self, append_metrics: AppendMetrics) -> None:
             raise PlantedFault
 
-        def parked(self, delta: int) -> None:
-            raise PlantedFault
-
     watcher = Watcher()
     observers = Observers((Broken(), watcher))
-    observers.parked(+1)
-    assert watcher.parked_now == 1
+    observers.event(GroupCreated("g"))
+    assert watcher.events == [GroupCreated("g")]
 
 
 # --- the writer ------------------------------------------------------------------------------------------------------

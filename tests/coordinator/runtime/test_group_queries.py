@@ -96,6 +96,23 @@ async def test_every_partition_stands_there_committed_or_not(harness: ServiceHar
     assert (await partitions(harness, topic="other")).partitions == ()
 
 
+async def test_where_nobody_commits_any_more_nobody_says_when_the_lag_is_gone(harness: ServiceHarness) -> None:
+    await harness.service.put_topic("clicks", m.PutTopicRequest(partitions=1, end_offsets={0: 500}))
+    ids = {"a": await harness.new_id("g", "a")}
+    await assigned(harness, ids, 1, a=[0])
+    for offset in (10, 20, 30):
+        await harness.now("g", commit(offset, ids["a"], 1))
+        await harness.now("g", m.HeartbeatRequest(generation_id=1, member_id=ids["a"]))
+        await harness.clock.run(7_000)
+    working = (await partitions(harness)).partitions[0]
+    assert working.eta_ms is not None
+    assert (working.status, working.lag) == ("OK", 470)
+    await harness.now("g", m.LeaveRequest(members=(m.LeaveMember(member_id=ids["a"]),)))
+    await harness.clock.run(120_000)
+    stopped = (await partitions(harness)).partitions[0]
+    assert (stopped.status, stopped.lag, stopped.eta_ms) == ("STOP", 470, None)
+
+
 @pytest.mark.parametrize("limit", [1, 2, 3, 5])
 async def test_the_pages_of_partitions_are_the_whole_list(harness: ServiceHarness, limit: int) -> None:
     await harness.service.put_topic("clicks", m.PutTopicRequest(partitions=4))

@@ -12,6 +12,7 @@ from tests.fakes.manual_clock import settle
 from tests.fakes.service_harness import ServiceHarness, code, commit, heartbeat
 
 GRACE_MS = 2_000
+SESSION_MS = 10_000
 
 
 async def unloaded_room(fault: Fault) -> tuple[ServiceHarness, str, MemberConnection]:
@@ -74,3 +75,20 @@ async def test_a_group_that_is_not_there_after_the_load_leaves_nothing_behind() 
     harness.store.scan_gate.let_go()
     await settle()
     assert not any(shard._lost for shard in harness.service._shards)
+
+
+async def test_what_came_on_an_old_channel_counts_though_a_newer_one_carries_on() -> None:
+    """What a client sent on a channel that it left may be read long after, and the end of that channel with it."""
+    harness = await ServiceHarness().start()
+    member_id = (await harness.form("g", "a"))["a"]
+    old, new = Channel(1), Channel(2, heard_at_ms=harness.clock.now_ms())
+    harness.service.connections.carry("g", member_id, new)
+    await harness.clock.run(5_000)
+    old.heard_at_ms = harness.clock.now_ms()
+    harness.service.connections.carry("g", member_id, old)
+    harness.service.end_channel(old, by_client=True)
+    assert harness.service.connections.connection_of("g", member_id) is new
+    await harness.clock.run(SESSION_MS - 100)
+    assert not [event for event in harness.watcher.events if isinstance(event, SessionExpired)]
+    await harness.clock.run(200)
+    assert SessionExpired("g", member_id) in harness.watcher.events

@@ -354,7 +354,7 @@ ASKED = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=by_size(15, 300))
+@settings(max_examples=by_size(15, 100, 300))
 @given(
     st.lists(st.tuples(METADATA, ASSIGNMENTS, SLOTS), max_size=4, unique_by=lambda member: member[2] or object()),
     ASKED,

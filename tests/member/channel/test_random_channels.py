@@ -242,7 +242,7 @@ def run(act: Coroutine[None, None, None]) -> None:
         loop.close()
 
 
-@settings(max_examples=by_size(5, 100), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=by_size(5, 40, 100), suppress_health_check=[HealthCheck.too_slow])
 @given(
     steps=STEPS,
     chance=st.randoms(use_true_random=False),

@@ -85,6 +85,7 @@ def test_every_snippet_of_the_page_is_run_here() -> None:
     assert sorted(SHOWN) == sorted(re.findall(r"^```python\n(.*?)^```$", DOC, flags=re.MULTILINE | re.DOTALL))
 
 
+@pytest.mark.slow
 def test_loops_of_the_users_own_and_a_seek_in_on_assigned(tmp_path: Path) -> None:
     FilesWriter(tmp_path, "clicks", 2).append(0, [Record(b"old"), Record(b"hello")])
     fake = FakeCoordinator({})

@@ -9,8 +9,19 @@ from rallypoint.assignors.cooperative_sticky import CooperativeStickyAssignor
 from rallypoint.member.core import events as ev
 from rallypoint.member.core.events import Callback
 from rallypoint.member.core.states import State
+from rallypoint.protocol import operations as ops
 from rallypoint.protocol.errors import ErrorCode
-from tests.member.core.membership_harness import BEATEN, GONE, NODE, MembershipHarness, joined, located, refused, synced
+from tests.member.core.membership_harness import (
+    BEATEN,
+    COMMIT,
+    GONE,
+    NODE,
+    MembershipHarness,
+    joined,
+    located,
+    refused,
+    synced,
+)
 
 ASSIGNED, REVOKED, LOST = Callback.ASSIGNED, Callback.REVOKED, Callback.LOST
 REBALANCES = refused(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -46,7 +57,7 @@ def test_heartbeats_wait_where_the_channel_is_with_another_node() -> None:
     harness = MembershipHarness()
     harness.feed(ev.ChannelOpened("http://node-2"))
     harness.to_stable()
-    assert harness.body("heartbeat").wait_ms == 20_000
+    assert harness.body("heartbeat").wait_ms == 11_250
 
 
 def test_heartbeats_wait_again_where_there_are_no_channels_and_that_is_told_once() -> None:
@@ -55,7 +66,7 @@ def test_heartbeats_wait_again_where_there_are_no_channels_and_that_is_told_once
         harness.feed(ev.ChannelUnavailable(NODE, "HTTP 404"))
     assert harness.warnings == [f"no channel with {NODE}: HTTP 404; going on over plain HTTP"]
     harness.wait(3_000)
-    assert harness.body("heartbeat").wait_ms == 20_000
+    assert harness.body("heartbeat").wait_ms == 11_250
     harness.feed(ev.ChannelOpened(NODE))
     harness.feed(ev.ChannelUnavailable(NODE, "HTTP 405"))
     assert len(harness.warnings) == 2, "it was open in between, so this is news"
@@ -286,10 +297,40 @@ def test_a_group_that_is_unloaded_is_looked_for_at_once() -> None:
     assert (harness.url("heartbeat"), harness.state(), harness.warnings) == ("http://node-2", State.STABLE, [])
 
 
+def test_a_group_that_was_handed_over_is_not_looked_for() -> None:
+    harness = over_a_channel()
+    harness.ask(1, ops.COMMIT, COMMIT)
+    harness.feed(ev.GroupUnloaded(NODE, "http://node-2"))
+    assert sorted(harness.open) == ["commit", "heartbeat"]
+    assert (harness.url("heartbeat"), harness.state()) == ("http://node-2", State.STABLE)
+    harness.answer("commit", refused(ErrorCode.NOT_COORDINATOR, url="http://node-2"))
+    assert harness.url("commit") == "http://node-2"
+    harness.answer("heartbeat", BEATEN)
+    assert (harness.notes, harness.warnings) == ([f"coordinator moved from {NODE} to http://node-2"], [])
+
+
+def test_what_waits_for_a_look_up_goes_to_the_node_that_has_the_group_by_now() -> None:
+    harness = over_a_channel()
+    harness.feed(ev.GroupUnloaded(NODE))
+    harness.ask(1, ops.COMMIT, COMMIT)
+    assert list(harness.open) == ["coordinator"]
+    harness.feed(ev.GroupUnloaded(NODE, "http://node-2"))
+    assert sorted(harness.open) == ["commit", "heartbeat"]
+    assert {harness.url("commit"), harness.url("heartbeat")} == {"http://node-2"}
+
+
+@pytest.mark.parametrize("url", ["ftp://node-2", "node-2", ""])
+def test_a_group_that_was_handed_over_to_what_is_no_url_is_looked_for(url: str) -> None:
+    harness = over_a_channel()
+    harness.feed(ev.GroupUnloaded(NODE, url))
+    assert list(harness.open) == ["coordinator"]
+
+
 def test_a_group_that_was_unloaded_where_it_is_no_more_stays_where_it_is() -> None:
     harness = over_a_channel()
-    harness.feed(ev.GroupUnloaded("http://node-2"))
-    assert harness.open == {}
+    for owner_url in (None, "http://node-3"):
+        harness.feed(ev.GroupUnloaded("http://node-2", owner_url))
+        assert harness.open == {}
 
 
 def test_the_end_of_a_node_that_said_so_is_no_failure() -> None:

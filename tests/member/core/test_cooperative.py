@@ -354,7 +354,7 @@ def test_the_answer_to_a_join_or_sync_of_an_owner_is_due_twice_within_its_sessio
     for name in ("join", "sync"):
         call = harness.open[name]
         assert isinstance(call, Send)
-        assert (harness.body(name).max_wait_ms, call.timeout_ms) == (2_000, 3_000)
+        assert (harness.body(name).max_wait_ms, call.timeout_ms) == (1_500, 2_500)
         if name == "join":
             harness.answer("join", joined(2))
 
@@ -373,6 +373,9 @@ def test_silence_for_a_session_loses_what_is_owned_while_the_call_goes_on(stage:
     assert len(harness.warnings) == 1
     if stage == "join":
         harness.answer("join", joined(2))
+    else:
+        harness.answer("sync", given(0))
+        assert owned(harness) is None, "what was sent a session ago says nothing of now"
     harness.answer("sync", given(0))
     # The leader believes that 1 is owned, and nobody owns it now: it must hear that 1 is free.
     assert story(harness)[1:] == [(ASSIGNED, 2, [0], [])]

@@ -155,7 +155,7 @@ def test_a_commit_that_loses_the_coordinator_does_not_disturb_the_join_on_the_wi
 
 def test_failures_are_told_once_in_a_row() -> None:
     harness = MembershipHarness().to_rejoining()
-    for _ in range(4):
+    for _ in range(8):
         harness.answer("join", refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         harness.wait(10_000)
     assert len(harness.warnings) == 1

@@ -134,24 +134,122 @@ def test_a_member_goes_on_at_the_next_coordinator_as_the_member_that_it_is(failu
     assert is_what_it_was(harness)
 
 
-def test_a_move_is_one_line_when_the_coordinator_is_missed_and_one_when_another_answers() -> None:
-    harness = settled_at_a()
+def lose_a(harness: MembershipHarness) -> None:
+    """All calls to A fail, three seconds after the last heartbeat."""
     harness.ask(1, ops.COMMIT, COMMIT)
     harness.wait(3_000)
     for call in ("heartbeat", "commit"):
         harness.answer(call, GONE)
-    for _ in range(8):
+
+
+def look_up_in_vain(harness: MembershipHarness, *, until_ms: int) -> None:
+    """No node names a coordinator until then, and somewhat longer."""
+    while harness.now < until_ms:
         harness.answer("coordinator", NOBODY)
         while "coordinator" not in harness.open:
             harness.wait(10)
-    missed = f"heartbeat at {A}: connection refused; trying again"
-    assert harness.warnings == [missed]
+
+
+def test_a_loss_and_the_move_after_it_are_one_line() -> None:
+    harness = settled_at_a()
+    lose_a(harness)
+    look_up_in_vain(harness, until_ms=9_000)
     harness.answer("coordinator", located(B))
-    assert harness.warnings == [missed], "it is not heard of yet"
+    assert harness.warnings == [], "it is not heard of yet"
     harness.answer("heartbeat", BEATEN)
     harness.answer("commit", COMMITTED)
-    assert harness.warnings == [missed, f"coordinator moved from {A} to {B}"], "as loud as the loss"
+    (line,) = harness.warnings
+    lasted = f"{(harness.now - 3_000) / 1000:.1f} s"
+    assert line == f"coordinator moved from {A} to {B} after {lasted}: heartbeat at {A}: connection refused"
     assert harness.notes == []
+
+
+def test_a_loss_that_lasts_is_told_and_so_is_its_end() -> None:
+    harness = settled_at_a()
+    lose_a(harness)
+    look_up_in_vain(harness, until_ms=20_000)
+    (missed,) = harness.warnings
+    assert missed == f"heartbeat at {A}: connection refused; no coordinator has answered for 10.0 s"
+    harness.answer("coordinator", located(B))
+    harness.answer("heartbeat", BEATEN)
+    harness.answer("commit", COMMITTED)
+    lasted = f"{(harness.now - 3_000) / 1000:.1f} s"
+    assert harness.warnings == [missed, f"coordinator moved from {A} to {B} after {lasted}"], "as loud as the loss"
+    assert harness.notes == []
+
+
+def test_a_loss_is_told_at_once_where_no_other_node_can_take_over() -> None:
+    harness = settled_at_a(coordinator=(A,))
+    lose_a(harness)
+    assert harness.warnings == [f"heartbeat at {A}: connection refused; trying again"]
+    harness.wait(1_000)
+    harness.answer("coordinator", located(A))
+    harness.answer("heartbeat", BEATEN)
+    assert [note.split(" after ")[0] for note in harness.notes] == [f"coordinator {A} answers"]
+    assert len(harness.warnings) == 1
+
+
+def test_whoever_begins_without_a_coordinator_is_told_at_once() -> None:
+    """Three nodes are given, and none of them has served it yet: perhaps their addresses are wrong."""
+    harness = cluster()
+    harness.feed(ev.Started())
+    harness.answer("coordinator", GONE)
+    assert [line.partition(" at ")[2] for line in harness.warnings] == [f"{A}: connection refused; trying again"]
+
+
+def be_refused_while_it_loads(harness: MembershipHarness, *, times: int) -> None:
+    """The coordinator refuses so many heartbeats, for it loads the group; the next one is under way."""
+    for _ in range(times):
+        harness.answer("heartbeat", refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+        while "heartbeat" not in harness.open:
+            harness.wait(10)
+
+
+def test_a_planned_move_is_one_line_also_while_the_next_coordinator_loads_the_group() -> None:
+    harness = settled_at_a()
+    harness.feed(ev.GroupUnloaded(A))
+    harness.answer("coordinator", located(B))
+    be_refused_while_it_loads(harness, times=5)
+    harness.answer("heartbeat", BEATEN)
+    assert (harness.notes, harness.warnings) == ([f"coordinator moved from {A} to {B}"], [])
+
+
+def test_so_it_is_while_nodes_send_the_member_to_each_other_for_a_moment() -> None:
+    harness = settled_at_a()
+    harness.feed(ev.GroupUnloaded(A, B))
+    for at, named in ((B, A), (A, B), (B, A), (A, B)):
+        assert harness.url("heartbeat") == at
+        harness.answer("heartbeat", refused(ErrorCode.NOT_COORDINATOR, url=named))
+    harness.answer("coordinator", located(B))
+    while "heartbeat" not in harness.open:
+        harness.wait(10)
+    harness.answer("heartbeat", BEATEN)
+    assert (harness.notes, harness.warnings) == ([f"coordinator moved from {A} to {B}"], [])
+
+
+def test_a_coordinator_that_loads_the_group_for_long_is_told_of_once() -> None:
+    harness = settled_at_a()
+    harness.feed(ev.GroupUnloaded(A))
+    harness.answer("coordinator", located(B))
+    be_refused_while_it_loads(harness, times=8)
+    harness.answer("heartbeat", BEATEN)
+    (moved,) = harness.warnings
+    assert moved.startswith(f"coordinator moved from {A} to {B} after ")
+    assert f" s: heartbeat at {B}: COORDINATOR_LOAD_IN_PROGRESS: " in moved
+
+
+def test_a_failure_after_refusals_that_were_not_told_is_told() -> None:
+    harness = settled_at_a()
+    harness.wait(3_000)
+    be_refused_while_it_loads(harness, times=1)
+    harness.answer("heartbeat", GONE)
+    while "coordinator" not in harness.open:
+        harness.wait(10)
+    harness.answer("coordinator", located(A))
+    harness.answer("heartbeat", BEATEN)
+    (line,) = harness.warnings
+    assert line.startswith(f"coordinator {A} answers after ")
+    assert line.endswith(f" s: heartbeat at {A}: connection refused")
 
 
 def test_a_coordinator_that_comes_back_is_told_too() -> None:
@@ -159,10 +257,11 @@ def test_a_coordinator_that_comes_back_is_told_too() -> None:
     harness.feed(ev.ChannelLost(A, "connection reset"))
     harness.answer("coordinator", located(A))
     harness.answer("heartbeat", BEATEN)
-    assert harness.notes == [f"coordinator {A} answers"]
+    lost = f"the channel with {A} is lost: connection reset"
+    assert harness.warnings == [f"coordinator {A} answers after 0.0 s: {lost}"]
     harness.wait(3_000)
     harness.answer("heartbeat", BEATEN)
-    assert (len(harness.notes), len(harness.warnings)) == (1, 1)
+    assert (len(harness.notes), len(harness.warnings)) == (0, 1)
 
 
 def test_a_late_answer_of_the_coordinator_before_is_no_move_back() -> None:

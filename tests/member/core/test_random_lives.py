@@ -38,7 +38,7 @@ from tests.member.core.membership_harness import (
 from tests.sizes import by_size
 
 STEPS = 120
-SEEDS = by_size(100, 400)
+SEEDS = by_size(100, 150, 400)
 REFUSALS = [code for code in ErrorCode if code is not ErrorCode.NONE]
 MILD = [
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,

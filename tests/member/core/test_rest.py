@@ -17,6 +17,7 @@ from tests.member.core.membership_harness import (
     joined,
     refused,
     synced,
+    waiting,
 )
 
 SESSION_MS = 45_000
@@ -112,14 +113,63 @@ def test_an_answer_that_was_long_on_its_way_counts_from_when_the_heartbeat_was_s
     assert (harness.state(), harness.called()[-1]) == (State.JOINING, (Callback.LOST, 1))
 
 
-def test_a_heartbeat_that_was_held_back_counts_from_its_answer() -> None:
+def test_an_assignment_counts_from_when_the_sync_was_sent() -> None:
+    harness = MembershipHarness()
+    harness.feed(ev.ChannelOpened(NODE))
+    harness.to_rejoining().answer("join", keeping(joined()))
+    harness.wait(25_000)  # held back, or long on its way
+    harness.answer("sync", synced())
+    harness.callback_ended()
+    harness.wait(SESSION_MS - 25_000 - 1)
+    assert harness.state() is State.STABLE
+    harness.wait(1)
+    assert (harness.state(), harness.called()) == (State.JOINING, [(Callback.ASSIGNED, 1), (Callback.LOST, 1)])
+
+
+def test_an_assignment_whose_session_is_over_when_it_comes_is_asked_for_again() -> None:
+    """Others may have it. The group that has this member still says so at once, and that counts."""
+    harness = MembershipHarness()
+    harness.to_assigning()
+    harness.feed(ev.AssignmentMade(harness.open.pop("assign").call_id, (m.SyncAssignment(member_id="m-1"),)))
+    asked = harness.body("sync")
+    harness.wait(SESSION_MS)
+    harness.answer("sync", synced())
+    assert (harness.state(), harness.called(), harness.body("sync")) == (State.SYNCING, [], asked)
+    harness.wait(SESSION_MS - 1)
+    harness.answer("sync", synced())
+    assert (harness.state(), harness.called()) == (State.STABLE, [(Callback.ASSIGNED, 1)])
+
+
+@pytest.mark.parametrize("stage", ["join", "sync"])
+@pytest.mark.parametrize("word", ["waits", "ends"])
+def test_whoever_keeps_its_partitions_lives_by_joins_and_syncs_from_when_they_were_sent(stage: str, word: str) -> None:
+    harness = MembershipHarness(offers=(CooperativeStickyAssignor(),)).to_stable()
+    harness.answer("heartbeat", refused(ErrorCode.REBALANCE_IN_PROGRESS))
+    sent_at_ms = harness.now
+    if stage == "sync":
+        harness.wait(1_000)
+        harness.answer("join", joined(2))
+        sent_at_ms = harness.now
+    harness.wait(20_000)
+    if word == "waits":
+        harness.answer(stage, waiting())
+    else:
+        harness.answer(stage, joined(2) if stage == "join" else synced())
+    harness.wait(sent_at_ms + SESSION_MS - 1 - harness.now)
+    assert Callback.LOST not in {callback for callback, _ in harness.called()}
+    harness.wait(1)
+    assert harness.called()[-1][0] is Callback.LOST
+
+
+def test_a_heartbeat_that_was_held_back_counts_from_when_it_was_sent() -> None:
+    """How long of that it was held, and how long its answer was on the way, the member cannot know."""
     harness = MembershipHarness()
     harness.to_stable()
     held_ms = harness.body("heartbeat").wait_ms
     assert held_ms > 10_000
     harness.wait(held_ms)
     harness.answer("heartbeat", BEATEN)
-    harness.wait(SESSION_MS - 1)
+    harness.wait(SESSION_MS - held_ms - 1)
     assert harness.state() is State.STABLE
     harness.wait(1)
     assert (harness.state(), harness.called()[-1]) == (State.JOINING, (Callback.LOST, 1))

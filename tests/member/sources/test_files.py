@@ -123,3 +123,25 @@ def test_a_topic_that_is_not_there_is_named_and_again_when_it_goes(
         caplog.messages
         == [f"nothing can be read: the directory {tmp_path} has no topic clicks: no such folder with a topic.json"] * 2
     )
+
+
+def test_a_topic_has_at_least_one_partition(tmp_path: Path) -> None:
+    for partitions in (0, -1):
+        with pytest.raises(ValueError, match=rf"^partitions: {partitions} is below the least, 1$"):
+            FilesWriter(tmp_path, "clicks", partitions)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (Record("text"), "value: bytes, not str"),  # type: ignore[arg-type]
+        (Record(b"", key=7), "key: bytes, not int"),  # type: ignore[arg-type]
+        (Record(headers=[("h", "text")]), "the header 'h': bytes, not str"),  # type: ignore[list-item]
+    ],
+)
+def test_what_is_not_bytes_is_named_and_nothing_is_written(tmp_path: Path, record: Record, said: str) -> None:
+    writer = FilesWriter(tmp_path, "clicks", 1)
+    with pytest.raises(TypeError, match=f"^{said}$"):
+        writer.append(0, [Record(b"good"), record])
+    assert [one for one in (tmp_path / "clicks" / "0").iterdir() if one.read_bytes()] == []

@@ -196,9 +196,6 @@ class ClusterNode:
     def appended(self, append_metrics: AppendMetrics) -> None:
         """The laws look at the store."""
 
-    def parked(self, delta: int) -> None:
-        """Counted by the service itself."""
-
 
 async def _within(seconds: float, work: Coroutine[Any, Any, None]) -> None:
     try:

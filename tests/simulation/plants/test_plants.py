@@ -5,16 +5,15 @@ The same seeds pass on a copy without a fault, so it is the fault that is found.
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
-from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.fakes.changed_code import change, copy_code
 from tests.simulation.__main__ import failure_of
 from tests.simulation.checker import Sight
 from tests.simulation.checkers import Judge
@@ -23,10 +22,10 @@ from tests.simulation.runner import run
 from tests.sizes import by_size
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = ("protocol", "assignors", "coordinator", "member", "tests/simulation")
+COPIED = ("src", "protocol", "assignors", "coordinator", "member", "tests/simulation")
 SCHEDULES = by_size(0, 10, 300)
 """Run without a fault: every law must hold in them. In more of them it holds by the tests of the simulation itself."""
-OF_A_FOCUS = by_size(0, 25, 100)
+OF_A_FOCUS = by_size(0, 10, 100)
 """As many with each focus."""
 SCHEDULES_MAX = 2_000
 """Run with a fault, at the most: the first that breaks a law which is for it ends them. Most faults take a few."""
@@ -49,19 +48,7 @@ PARAMETERS = [
 
 
 def copy(to: Path) -> None:
-    """With the bytecode that is there, which saves the copy a compilation; not what is being written of it just now."""
-    shutil.copytree(ROOT / "src", to / "src", symlinks=True)
-    for package in PACKAGES:
-        shutil.copytree(ROOT / package, to / package, ignore=shutil.ignore_patterns("*.pyc.*", "test_*"))
-
-
-def plant_it(plant: dict[str, Any], where: Path) -> None:
-    """Put the fault into the copy, and take away the bytecode of the module without it."""
-    file = where / plant["file"]
-    text = file.read_text()
-    assert text.count(plant["old"]) == 1, f"{plant['file']} is not as it was: {plant['old']!r}"
-    file.write_text(text.replace(plant["old"], plant["new"]))
-    Path(cache_from_source(str(file))).unlink(missing_ok=True)
+    copy_code(to, COPIED, "test_*")
 
 
 def search(plant: dict[str, Any], where: Path) -> "subprocess.CompletedProcess[str]":
@@ -100,7 +87,7 @@ def test_each_plant_is_python() -> None:
 @pytest.mark.parametrize("plant", PARAMETERS)
 def test_the_planted_fault_is_found(plant: dict[str, Any], tmp_path: Path) -> None:
     copy(tmp_path)
-    plant_it(plant, tmp_path)
+    change(tmp_path / plant["file"], plant["old"], plant["new"])
     done = search(plant, tmp_path)
     found = re.search(r"^seed (\d+): (\w+): ", done.stdout, re.MULTILINE)
     assert done.returncode == 1, f"not found in {SCHEDULES_MAX} schedules\n{done.stdout}{done.stderr}"
@@ -124,6 +111,7 @@ def test_without_a_fault_those_of_each_focus_pass(focus: str) -> None:
         assert result.violation is None, failure_of(result, focus)
 
 
+@pytest.mark.slow
 def test_without_a_fault_every_law_holds_where_faults_are_looked_for_first() -> None:
     for plant in PLANTS:
         if "seed" in plant:

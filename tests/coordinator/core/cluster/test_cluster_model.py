@@ -1,6 +1,7 @@
 """Nodes that decide by the rules alone, with states that come late: what they come to, and by how many steps."""
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -22,6 +23,9 @@ NAMES = ("n0", "n1", "n2", "n3", "n4")
 RACKS = (None, "a", "b")
 SEEN_WITHIN_MS = DELAY_MAX_MS + (STEP_TICKS_MAX + 1) * TICK_MS
 """From a change until the step that answers it is done, with no wait between."""
+
+
+MEMBERS = 200
 
 
 def disturb(cluster: Cluster) -> None:
@@ -207,6 +211,44 @@ def test_a_node_that_comes_back_gets_back_what_it_had_and_nothing_else_moves() -
     cluster.run(10_000)
     assert {keyspace: owner.node_id for keyspace, owner in cluster.store.view.owners.items()} == owners
     assert sorted(keyspace for keyspace, *_ in cluster.store.handed_over[before:]) == sorted(had)
+
+
+def return_of_n1(*, frozen: str | None = None) -> list[tuple[str, int]]:
+    """Who gave when while n1 came back, and everyone has shards of 200 members. `frozen`: a node that renews its lease,
+    and does nothing else.
+    """
+    cluster = three_nodes()
+    cluster.kill("n1")
+    cluster.run(LEASE_MS + 3_000)
+    for node in cluster.nodes.values():
+        node.members = dict.fromkeys(KEYSPACES, MEMBERS)
+    before = len(cluster.store.handed_over)
+    cluster.start("n1")
+    cluster.nodes["n1"].members = dict.fromkeys(KEYSPACES, MEMBERS)
+    if frozen is not None:
+        cluster.nodes[frozen].paused_until_ms = cluster.store.now_ms + 60_000
+        cluster.nodes[frozen].is_renewing = True
+    cluster.run(10_000)
+    assert {target for _, _, target, _ in cluster.store.handed_over[before:]} == {"n1"}
+    return [(giver, at_ms) for _, giver, _, at_ms in cluster.store.handed_over[before:]]
+
+
+def test_two_nodes_that_give_to_one_that_came_back_do_so_in_turns() -> None:
+    gifts = return_of_n1()
+    assert {giver for giver, _ in gifts} == {"n0", "n2"}
+    assert len(gifts) == 4
+    apart_ms = [later - earlier for (_, earlier), (_, later) in pairwise(gifts)]
+    assert min(apart_ms) >= MEMBERS * d.MOVED_MEMBER_MS - SEEN_WITHIN_MS / 2, "members come from two at once"
+    assert max(apart_ms) <= 2 * MEMBERS * d.MOVED_MEMBER_MS + SEEN_WITHIN_MS
+
+
+@pytest.mark.parametrize("frozen", ["n0", "n2"])
+def test_a_node_that_gives_nothing_does_not_keep_another_one_from_giving(frozen: str) -> None:
+    (all_gifts, gifts) = (return_of_n1(), return_of_n1(frozen=frozen))
+    assert gifts
+    assert Counter(giver for giver, _ in gifts) == {
+        giver: count for giver, count in Counter(giver for giver, _ in all_gifts).items() if giver != frozen
+    }
 
 
 def test_a_node_that_was_paused_past_its_lease_drops_what_others_took() -> None:

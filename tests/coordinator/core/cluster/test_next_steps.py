@@ -281,6 +281,116 @@ def test_what_another_node_owns_is_its_business() -> None:
     assert d.next_steps(here(loaded={}), gone, remembering(gone), 60_000).steps == (), "its lease may still live"
 
 
+# --- several nodes that give to one ----------------------------------------------------------------------------------
+
+SHARDS = tuple(f"shard-{number}" for number in range(4))
+MEMBERS = 100
+WAIT_MS = round(MEMBERS * d.MOVED_MEMBER_MS)
+CAME_MS = 5_000
+BEGIN_MS = CAME_MS + d.SETTLE_MS
+
+
+def given_to_b(owners: str, **nodes: NodeAnnouncement) -> d.ClusterView:
+    """Shards that b should own. `owners`: a letter for each. `nodes`: in place of those of that name."""
+    placement = Placement(PLACEMENT.nodes, dict.fromkeys(SHARDS, ("b", "a", "c")))
+    owned = {name: d.OwnedBy(node_id, 9) for name, node_id in zip(SHARDS, owners, strict=True)}
+    return d.ClusterView(20, {**NODES, **nodes}, owned, placement, 10)
+
+
+def watching(*views: tuple[int, d.ClusterView]) -> d.Memory:
+    """A memory of b's coming, and then of these states at their instants."""
+    (_, first), *_ = views
+    memory = remembering(
+        replace(first, nodes={node_id: node for node_id, node in first.nodes.items() if node_id != "b"})
+    )
+    for at_ms, view in ((CAME_MS, first), *views):
+        memory.observe(view, at_ms)
+    return memory
+
+
+def given(
+    node: NodeAnnouncement, view: d.ClusterView, memory: d.Memory, now_ms: int, members: int = MEMBERS
+) -> d.NextSteps:
+    """What the node gives then of what it owns, which is loaded; every shard has so many members."""
+    loaded: dict[str, int | None] = {name: 9 for name, one in view.owners.items() if one.node_id == node.node_id}
+    counts = dict.fromkeys(SHARDS, members)
+    return d.next_steps(d.Here(node, SHARDS, loaded, {}, counts), view, memory, now_ms)
+
+
+def test_who_gives_to_a_node_that_came_leaves_the_first_turn_to_the_owner_of_the_first() -> None:
+    view = given_to_b("aacc")
+    memory = watching((CAME_MS, view))
+    first, second = d.HandOver("shard-0", "b"), d.HandOver("shard-2", "b")
+    assert given(A, view, memory, BEGIN_MS - 1) == d.NextSteps((), BEGIN_MS)
+    assert given(A, view, memory, BEGIN_MS).steps[0] == first
+    assert given(C, view, memory, BEGIN_MS + WAIT_MS - 1) == d.NextSteps((), BEGIN_MS + WAIT_MS)
+    assert given(C, view, memory, BEGIN_MS + WAIT_MS).steps[0] == second, "it waits no longer for a node that is slow"
+
+
+def test_who_gives_leaves_the_members_of_what_another_node_gave_their_time() -> None:
+    before, view = given_to_b("acac"), given_to_b("bcac")
+    memory = watching((CAME_MS, before), (BEGIN_MS + 50, view))
+    free_ms = BEGIN_MS + 50 + WAIT_MS
+    assert given(C, view, memory, free_ms - 1) == d.NextSteps((), free_ms)
+    assert given(C, view, memory, free_ms) == d.NextSteps((d.HandOver("shard-1", "b"),), free_ms + WAIT_MS)
+    assert given(A, view, memory, free_ms) == d.NextSteps((), free_ms + WAIT_MS), "it is c's turn"
+    assert given(A, view, memory, free_ms + WAIT_MS).steps == (d.HandOver("shard-2", "b"),)
+
+
+def test_a_node_that_gives_nothing_delays_the_others_by_one_turn_however_much_it_has() -> None:
+    view = given_to_b("aaac")
+    memory = watching((CAME_MS, view))
+    assert given(C, view, memory, BEGIN_MS).look_again_ms == BEGIN_MS + WAIT_MS
+
+
+def test_a_shard_of_very_many_members_waits_no_longer_than_the_longest_turns() -> None:
+    before, view = given_to_b("aaac"), given_to_b("baac")
+    memory = watching((CAME_MS, before), (BEGIN_MS, view))
+    due_ms = BEGIN_MS + 2 * d.MOVED_MEMBERS_MAX_MS
+    assert given(C, view, memory, BEGIN_MS, members=10**6).look_again_ms == due_ms
+
+
+def test_a_shard_without_members_takes_no_turn() -> None:
+    before, view = given_to_b("aaac"), given_to_b("baac")
+    memory = watching((CAME_MS, before), (BEGIN_MS, view))
+    assert given(C, view, memory, BEGIN_MS, members=0).steps == (d.HandOver("shard-3", "b"),)
+
+
+def test_turns_begin_anew_when_the_placement_has_changed() -> None:
+    before = replace(given_to_b("aacc"), placement=Placement(PLACEMENT.nodes, dict.fromkeys(SHARDS, ("a", "b", "c"))))
+    view = replace(given_to_b("aacc"), placement_revision=19)
+    memory = remembering(before)
+    memory.observe(view, 60_000)
+    assert given(A, view, memory, 60_000).steps[0] == d.HandOver("shard-0", "b")
+    assert given(C, view, memory, 60_000) == d.NextSteps((), 60_000 + WAIT_MS)
+
+
+def test_a_node_that_drains_waits_for_no_turn() -> None:
+    node = replace(C, is_draining=True)
+    before, view = given_to_b("aaac", c=node), given_to_b("baac", c=node)
+    memory = watching((CAME_MS, before), (CAME_MS, view))
+    assert given(node, view, memory, CAME_MS).steps == (d.HandOver("shard-3", "b"),)
+
+
+def test_what_is_given_to_another_node_takes_no_turn() -> None:
+    view = given_to_b("aaac")
+    orders = {**dict.fromkeys(SHARDS, ("c", "b", "a")), "shard-3": ("b", "a", "c")}
+    view = replace(view, placement=Placement(PLACEMENT.nodes, orders))
+    assert given(C, view, watching((CAME_MS, view)), BEGIN_MS).steps == (d.HandOver("shard-3", "b"),)
+
+
+def test_what_nodes_owned_in_the_first_state_has_not_just_come_to_them_and_who_is_gone_is_forgotten() -> None:
+    view = given_to_b("abca")
+    memory = remembering(view)
+    assert (memory.got_at_ms, memory.placed_at_ms) == ({}, 0)
+    later = given_to_b("bcca")
+    memory.observe(later, 7_000)
+    memory.observe(given_to_b("ccca"), 8_000)
+    assert memory.got_at_ms == {"b": 7_000, "c": 8_000}
+    memory.observe(replace(given_to_b("ccca"), nodes={"a": A, "c": C}), 9_000)
+    assert memory.got_at_ms == {"c": 8_000}
+
+
 # --- dropping --------------------------------------------------------------------------------------------------------
 
 

@@ -550,7 +550,7 @@ async def test_a_client_is_not_given_up_while_its_answer_to_a_ping_is_not_read()
     ear, clock = Ear(), ManualClock()
     ear.takes = False
     transport = GatheringTransport(cast(Any, ear.socket), WriteCoalescer())
-    socket = WebSocket(ear, transport, cast(Any, None), ear.share, Pings(clock), ping_ms=60_000, bytes_max=BYTES_MAX)
+    socket = WebSocket(ear, transport, ear.share, Pings(clock), lambda: None, ping_ms=60_000, bytes_max=BYTES_MAX)
     socket.incoming.take(frame(b"one") + frame(b"", 0x8A))  # the pong waits behind a text that is not received
     held = socket.incoming.is_held
     assert held
@@ -592,3 +592,43 @@ async def test_behind_a_message_that_takes_long_a_little_is_read() -> None:
     await ear.receive([])
     assert ear.reads()
     assert len(ear.found) == 2 + count
+
+
+async def test_who_has_much_to_read_is_waited_for_until_it_has_read() -> None:
+    ear = Ear()
+    transport = GatheringTransport(cast(Any, ear.socket), WriteCoalescer())
+    socket = WebSocket(
+        ear, transport, ear.share, Pings(ManualClock()), lambda: None, ping_ms=60_000, bytes_max=BYTES_MAX
+    )
+    async with asyncio.timeout(30):
+        await socket.drain()  # nothing waits
+        for _ in range(2):
+            socket.pause_writing()
+            waiting = asyncio.create_task(socket.drain())
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            socket.resume_writing()
+            await waiting
+        await socket.drain()
+    socket.stop()
+
+
+@pytest.mark.parametrize("is_asked_for_its_end", [False, True])
+async def test_a_connection_that_is_lost_right_behind_the_handshake_ends_its_channel_once(
+    is_asked_for_its_end: bool,
+) -> None:
+    """Aiohttp cancels the request then, and may not ask the answer for its end any more."""
+    ear, ended = Ear(), []
+    transport = GatheringTransport(cast(Any, ear.socket), WriteCoalescer())
+    pings = Pings(ManualClock())
+    socket = WebSocket(
+        ear, transport, ear.share, pings, lambda: ended.append(True), ping_ms=60_000, bytes_max=BYTES_MAX
+    )
+    socket.incoming.lose(ConnectionResetError())
+    assert ended == [True]
+    assert socket._look is None, "nobody looks for its life any more"
+    if is_asked_for_its_end:
+        socket.serve(ear)
+        assert socket.serving is not None
+        await asyncio.wait((socket.serving,), timeout=30)
+    assert ended == [True]

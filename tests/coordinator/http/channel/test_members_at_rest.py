@@ -1,6 +1,7 @@
 """Members that say nothing: their channel keeps their sessions, and tells them when it does so no longer."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -8,6 +9,10 @@ from typing import Any
 import aiohttp
 import pytest
 
+from rallypoint.coordinator.core.commands import TimerKind
+from rallypoint.coordinator.core.decide import SESSION_LOOKS_MS
+from rallypoint.coordinator.runtime.contract import NodeAddress, SoleOwner
+from rallypoint.coordinator.runtime.event_loop.timers import BUCKET_MS
 from rallypoint.coordinator.storage.memory import MemoryStore
 from tests.coordinator.runtime.test_waiting_requests import SESSION_MS, count_of, group_of_one, post, until
 from tests.fakes.api_server import ApiClient
@@ -49,6 +54,12 @@ async def say(api: ApiClient, client: ChannelClient, beat: dict[str, Any], word:
     await until(lambda: connection.heard_at_ms == api.service.clock.now_ms())
 
 
+def session_timers(api: ApiClient) -> list[int]:
+    """When those of the group are due."""
+    (executor,) = [shard.executors["g"] for shard in api.service._shards if "g" in shard.executors]
+    return [timer.deadline_ms for key, timer in executor._timers.items() if key.kind is TimerKind.SESSION]
+
+
 @pytest.mark.parametrize("word", ["ping", "pong", "fetch", "malformed"])
 async def test_whatever_comes_on_a_channel_renews_the_sessions_that_it_carries(word: str) -> None:
     clock = ManualClock()
@@ -61,6 +72,25 @@ async def test_whatever_comes_on_a_channel_renews_the_sessions_that_it_carries(w
         assert await count_of(api) == 1
         clock.move(100)
         assert await count_of(api) == 0, "a session after the last that came"
+
+
+@pytest.mark.parametrize("phase_ms", [0, 1, 50, 99])
+async def test_a_session_that_was_renewed_is_looked_at_with_others_and_ends_at_its_own_time(phase_ms: int) -> None:
+    clock = ManualClock()
+    async with at_rest(clock) as (api, client, beat):
+        clock.move(SESSION_MS // 2 + phase_ms)
+        await say(api, client, beat, "ping")
+        ends_at_ms = clock.now_ms() + SESSION_MS
+        clock.move(SESSION_MS - 1)
+        assert session_timers(api) == [ends_at_ms], "looked at before, when it had been silent"
+        await say(api, client, beat, "ping")
+        clock.move(SESSION_MS // 2)
+        (looked_at_ms,) = session_timers(api)
+        assert looked_at_ms % SESSION_LOOKS_MS == 0
+        clock.move(SESSION_MS // 2 - 1)
+        assert await count_of(api) == 1
+        clock.move(1 + BUCKET_MS)
+        assert await count_of(api) == 0
 
 
 @pytest.mark.parametrize("by", ["client", "service"])
@@ -144,7 +174,6 @@ async def test_only_a_channel_keeps_a_session_and_only_of_a_member_that_it_carri
 async def test_who_is_taken_out_by_an_operator_hears_so() -> None:
     async with open_service() as api, open_channel(api.http, api.port) as client:
         joined = await client.form("g")
-        await client.push()
         body = {"members": [joined["member_id"]], "reason": "hung"}
         assert (await api.request("POST", "/v1/groups/g/members/remove", body)).status == 200
         assert (await client.push())["event"] == "rebalance"
@@ -165,14 +194,48 @@ async def test_who_is_fenced_hears_so_at_once() -> None:
             assert (status, problem["error_name"]) == (409, "FENCED_INSTANCE_ID")
 
 
+class DoubtfulOwner(SoleOwner):
+    """Its lease may be over, or not."""
+
+    is_in_doubt = False
+
+    @property
+    def may_tell(self) -> bool:
+        return not self.is_in_doubt
+
+
+@pytest.mark.parametrize("behind", ["", "{" * 70_000])
+async def test_before_a_pong_of_a_node_that_cannot_vouch_for_them_members_hear_so(behind: str) -> None:
+    """The node stood still, and finds the ping before it looks at its lease. Behind a large message a ping waits."""
+    owner = DoubtfulOwner(NodeAddress("node-1", "http://127.0.0.1:1"))
+    async with open_service(ownership=owner) as api, open_channel(api.http, api.port, autoping=False) as client:
+        for group_id in ("g", "h"):
+            await client.form(group_id)
+        for _ in range(2):
+            for is_in_doubt, told in ((False, []), (True, ["g", "h"]), (True, [])):
+                owner.is_in_doubt = is_in_doubt
+                assert await unloaded_before_pong(client, behind) == told
+
+
+async def unloaded_before_pong(client: ChannelClient, behind: str) -> list[str]:
+    """Ping; the groups of which the channel hears, before the pong, that they are unloaded."""
+    if behind:
+        await client.socket.send_str(behind)
+    await client.socket.ping()
+    told = []
+    while (message := await client.socket.receive(timeout=30)).type is not aiohttp.WSMsgType.PONG:
+        said = json.loads(message.data)
+        if said.get("event") == "unloaded":
+            told.append(said["group_id"])
+    return told
+
+
 async def test_a_channel_is_pinged_three_times_in_the_shortest_session_that_it_keeps() -> None:
     async with open_service(channel_ping_interval_ms=60_000, group_min_session_timeout_ms=300) as api:
         async with open_channel(api.http, api.port, autoping=False) as client:
             await client.form("g", session_timeout_ms=30_000)
-            await client.push()
             with pytest.raises(TimeoutError):
                 await client.socket.receive(timeout=0.5)
         async with open_channel(api.http, api.port, autoping=False) as client:
             await client.form("h", session_timeout_ms=300)
-            await client.push()
             assert (await client.socket.receive(timeout=30)).type is aiohttp.WSMsgType.PING

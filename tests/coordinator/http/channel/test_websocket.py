@@ -29,7 +29,6 @@ class Pipe:
         self.unsent_bytes = 0
         self.answered: list[int] = []
         self.has_read = asyncio.Event()
-        self.writer = self
         self.transport = None
         self.abort_count = 0
 

@@ -14,6 +14,7 @@ from rallypoint.coordinator.core.cluster.decide import (
     TURN_MS,
 )
 from rallypoint.coordinator.core.effects import Failure, GroupUnloaded
+from rallypoint.coordinator.main import drain, give_up_everything, hand_over_everything
 from rallypoint.coordinator.runtime.cluster.member_node import LEASE_LOOKED_AT_MS, OPENING_MAX_MS
 from rallypoint.coordinator.runtime.contract import NodeAddress, NodeCapacity
 from rallypoint.coordinator.storage.cluster_codec import decode_announcement
@@ -168,7 +169,9 @@ async def test_nothing_is_told_from_memory_past_the_deadline(cluster: Cluster) -
     assert isinstance(await cluster["n1"].ask(group_id, beat(member_id, generation_id)), m.HeartbeatAnswer)
 
 
-async def test_a_node_that_was_away_for_too_long_drops_what_it_had(cluster: Cluster) -> None:
+async def test_a_node_that_was_away_for_too_long_drops_what_it_had(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
     await cluster.start("n1", "n2")
     group_id = cluster.group_on("n2")
     member_id, generation_id = await cluster.form(group_id)
@@ -184,6 +187,7 @@ async def test_a_node_that_was_away_for_too_long_drops_what_it_had(cluster: Clus
     await cluster.clock.run(SETTLE_MS - 100)
     assert away.shards == set()
     assert away.member.counts.lost > 0
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
     await cluster.clock.run(5_000)
     cluster.check_owned_once()
     assert cluster.coordinator_of(group_id) is away
@@ -311,8 +315,8 @@ async def test_a_node_with_another_number_of_shards_says_so_once_and_is_not_in_t
         await stranger.starting
     told = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert told == [
-        f"this node takes nothing: The placement has {SHARDS + 1} keyspaces, and this node has {SHARDS + 2};"
-        " each node needs the same number of shards."
+        f"this node takes nothing: The cluster has {SHARDS} shards, and this node is set to {SHARDS + 1};"
+        " each node needs the same number."
     ]
     described = cluster["n1"].member.describe_cluster()
     assert isinstance(described, admin.ClusterAnswer)
@@ -367,6 +371,42 @@ async def test_a_stop_whose_time_is_over_waits_for_no_members(cluster: Cluster, 
     await settle()
     assert draining.done()
     assert node.shards == set()
+
+
+async def test_a_drain_waits_for_the_last_hand_overs_too(cluster: Cluster) -> None:
+    await cluster.start("n1", "n2", "n3")
+    node = cluster["n3"]
+    count = len(node.shards)
+    assert 0 < count <= HAND_OVERS_AT_ONCE_MAX
+    node.store.handing_over.clear()
+    draining = asyncio.create_task(node.member.drain(within_ms=0))
+    await settle()
+    cluster.contents.change()
+    await cluster.clock.run(1_000)
+    assert (node.member.owned_shards(), node.member.shards_left()) == (0, count)
+    assert not draining.done()
+    node.store.handing_over.set()
+    await settle()
+    assert draining.done()
+    assert node.member.shards_left() == 0
+
+
+async def test_what_hangs_in_a_hand_over_at_a_stop_is_taken_by_others_before_the_lease_runs_out(
+    cluster: Cluster,
+) -> None:
+    await cluster.start("n1", "n2")
+    node = cluster["n1"]
+    assert node.has_registry
+    node.store.handing_over.clear()
+    assert not await hand_over_everything(node.member, timeout_ms=20)
+    assert await drain(node.service, timeout_ms=60_000)
+    hanging = [name for name, owner in cluster.contents.owners.items() if owner.node_id == "n1"]
+    assert len(hanging) == HAND_OVERS_AT_ONCE_MAX
+    assert node.member.shards_left() == HAND_OVERS_AT_ONCE_MAX - 1, "the registry is no shard"
+    await give_up_everything(node.member, node.store)
+    await cluster.clock.run(TURN_MS)
+    assert (cluster["n2"].shards, cluster["n2"].has_registry) == (set(range(SHARDS)), True)
+    await node.cut_short()
 
 
 async def test_a_shard_that_cannot_be_loaded_is_dropped_once_when_another_node_has_it(cluster: Cluster) -> None:

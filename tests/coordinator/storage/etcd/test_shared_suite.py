@@ -339,6 +339,6 @@ async def test_an_outage_is_logged_once_however_long_it_is(caplog: pytest.LogCap
     for what in ("the state of the cluster", "topics"):
         assert caplog.text.count(f"{what} cannot be read or watched now") == 1
     world.clients["a"].is_cut = False
-    await until(lambda: "the state of the cluster is read again" in caplog.text)
+    await until(lambda: "the state of the cluster can be read again" in caplog.text)
     await store.close()
     await asyncio.gather(*readers)
