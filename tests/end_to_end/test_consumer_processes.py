@@ -12,7 +12,7 @@ from pathlib import Path
 from rallypoint.member.sources.records import Record
 from rallypoint.member.sources.writer import FilesWriter
 from tests.end_to_end.service_process import running_service
-from tests.real.parts import PYTHON_PATH
+from tests.real.parts import PYTHON_PATH, whole_lines
 
 ROOT = Path(__file__).parents[2]
 PARTITIONS = 4
@@ -39,7 +39,7 @@ run(BlockingConsumer(options, FilesSource(topics), handle))
 
 def handled(diary: Path) -> list[tuple[int, int]]:
     """(partition, offset) of every record, in order; the last line of a killed process may be torn."""
-    lines = diary.read_text().split("\n")[:-1] if diary.exists() else []
+    lines = whole_lines(diary) if diary.exists() else []
     return [(int(partition), int(offset)) for partition, offset in (line.split() for line in lines)]
 
 

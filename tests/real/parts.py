@@ -131,3 +131,9 @@ def stop_process(process: Process, grace_seconds: float) -> None:
 def last_lines(log: Path, count: int = 20) -> str:
     """The end of a log file, for a message that says why a part did not start."""
     return "\n".join(log.read_text(errors="replace").splitlines()[-count:])
+
+
+def whole_lines(file: Path) -> list[str]:
+    """The lines of a file that a live process may still write: what stands behind the last line feed is no line yet."""
+    written = file.read_bytes()
+    return written[: written.rfind(b"\n") + 1].decode().splitlines()

@@ -11,7 +11,7 @@ from threading import Barrier
 
 import pytest
 
-from tests.real.parts import PYTHON_PATH, ROOT, alone_in, free_port
+from tests.real.parts import PYTHON_PATH, ROOT, alone_in, free_port, whole_lines
 
 CASES = """
 import pytest
@@ -111,3 +111,13 @@ def test_a_folder_is_had_by_one_at_a_time(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(4) as threads:
         assert [names for one in [threads.submit(take) for _ in range(4)] for names in one.result(60)] == []
+
+
+@pytest.mark.parametrize(
+    ("written", "lines"),
+    [(b"", []), (b'{"a": ', []), (b'{"a": 1}\n', ['{"a": 1}']), (b'{"a": 1}\n\n{"a": "\xc3', ['{"a": 1}', ""])],
+)
+def test_a_line_that_is_being_written_is_no_line_yet(tmp_path: Path, written: bytes, lines: list[str]) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_bytes(written)
+    assert whole_lines(file) == lines

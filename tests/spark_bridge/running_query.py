@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.real.parts import ROOT, free_port, last_lines
+from tests.real.parts import ROOT, free_port, last_lines, whole_lines
 from tests.spark_bridge.spark_run import PATIENCE_SECONDS
 
 Row = tuple[Any, ...]
@@ -32,8 +32,8 @@ class RunningQuery:
 
     def rows(self) -> list[Row]:
         """What it has written: the columns of each row, by their names, as JSON."""
-        lines = self._out.read_text("utf-8").splitlines()
-        return [tuple(json.dumps(value) for _, value in sorted(json.loads(line).items())) for line in lines]
+        rows = map(json.loads, whole_lines(self._out))
+        return [tuple(json.dumps(value) for _, value in sorted(row.items())) for row in rows]
 
     def check(self) -> None:
         """AssertionError with the end of its log if it has ended."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import psycopg
 import pyarrow.parquet as pq
 
-from tests.real.parts import ROOT
+from tests.real.parts import ROOT, whole_lines
 from tests.spark_bridge.ledger import Place
 from tests.spark_bridge.topic_fixture import TOPIC
 
@@ -61,7 +61,7 @@ def as_sent(written: Written) -> Counter[Place]:
     """How often it was sent. AssertionError if one driver has sent it twice: none of them reads anything again."""
     found: Counter[Place] = Counter()
     for file in written.sent:
-        sent = Counter(tuple(json.loads(line)) for line in file.read_text().splitlines())
+        sent = Counter(tuple(json.loads(line)) for line in whole_lines(file))
         assert set(sent.values()) <= {1}
         found += sent
     return found
