@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 from examples.exactly_once import private_server
@@ -93,7 +94,7 @@ def load(given: argparse.Namespace, conninfo: str, console: "Console") -> int:
     from examples.exactly_once.proof import tally  # noqa: PLC0415
     from examples.handover.books import Layout, read_progress  # noqa: PLC0415
     from examples.handover.closing import Findings, run_and_judge  # noqa: PLC0415
-    from examples.handover.run import Scenario  # noqa: PLC0415
+    from examples.handover.run import Piece, Scenario, bounds_of_pieces  # noqa: PLC0415
     from rallypoint.spark import FilesWriter  # noqa: PLC0415
 
     began = time.monotonic()
@@ -101,7 +102,7 @@ def load(given: argparse.Namespace, conninfo: str, console: "Console") -> int:
     conninfo = sinks.make_table(conninfo)
     sent = orders.lay_out(orders.make_orders(given.records), given.partitions)
     places = list(sent)
-    first, rest = places[: len(places) // 4], places[len(places) // 4 :]
+    first = places[: len(places) // 4]
     console.print(f"Writing {len(first):,} of {len(sent):,} orders as the topic orders, {given.partitions} partitions.")
     writer = FilesWriter(layout.topics, orders.TOPIC, given.partitions)
     orders.write_orders(writer, sent, first)
@@ -119,7 +120,10 @@ def load(given: argparse.Namespace, conninfo: str, console: "Console") -> int:
         ],
         look=lambda name: read_progress(layout.checkpoint(name)),
         environment={"ORDERS_DATABASE": conninfo},
-        write_rest=lambda: orders.write_orders(writer, sent, rest),
+        late=[
+            Piece(end - begin, partial(orders.write_orders, writer, sent, places[begin:end]))
+            for begin, end in bounds_of_pieces(len(first), len(places))
+        ],
     )  # fmt: skip
 
     def judge() -> Findings:

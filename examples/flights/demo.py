@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 from examples.handover import command_line, requirements
 from examples.handover.command_line import fail
@@ -46,7 +47,7 @@ def play(given: argparse.Namespace) -> int:
     from examples.flights.batches import FlightsLayout, look_at_batches  # noqa: PLC0415
     from examples.flights.closing import tell  # noqa: PLC0415
     from examples.handover.report import picture_of, save  # noqa: PLC0415
-    from examples.handover.run import Failed, Scenario, run_scenario  # noqa: PLC0415
+    from examples.handover.run import Failed, Piece, Scenario, bounds_of_pieces, run_scenario  # noqa: PLC0415
     from examples.handover.story import Stuck  # noqa: PLC0415
     from rallypoint.spark import FilesWriter  # noqa: PLC0415
 
@@ -67,7 +68,12 @@ def play(given: argparse.Namespace) -> int:
     sizes = Counter(placement)
     writer = FilesWriter(layout.topics, dataset.TOPIC, given.partitions)
     dataset.append_records(writer, dataset.records_of(flights[:early], placement[:early], given.partitions))
-    rest = dataset.records_of(flights[early:], placement[early:], given.partitions)
+    late = [
+        Piece(end - begin, partial(dataset.append_records, writer, dataset.records_of(
+            flights[begin:end], placement[begin:end], given.partitions
+        )))
+        for begin, end in bounds_of_pieces(early, len(flights))
+    ]  # fmt: skip
 
     scenario = Scenario(
         group="delays",
@@ -81,7 +87,7 @@ def play(given: argparse.Namespace) -> int:
             "--output", str(layout.output / name), "--checkpoint", str(layout.checkpoint(name)),
         ],
         look=lambda name: look_at_batches(layout, name),
-        write_rest=lambda: dataset.append_records(writer, rest),
+        late=late,
     )  # fmt: skip
     try:
         seen = run_scenario(layout, scenario, console)

@@ -10,10 +10,12 @@ import sys
 import sysconfig
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 from rich.console import Console
@@ -43,8 +45,28 @@ STARTS_MAX = 3
 """On a busy machine a Spark driver may fail to start, because its Python did not connect back in time."""
 
 
+PIECES = 20
+"""Into so many the end of a topic is divided. Each gives one more moment to kill driver B."""
+PIECES_SHARE = 5
+"""One of so many of the late records is in these pieces."""
+
+
 class Failed(Exception):  # noqa: N818
     """The run cannot continue. The message says why."""
+
+
+class Piece(NamedTuple):
+    """Some of a topic's records. `write` appends them."""
+
+    records: int
+    write: Callable[[], None]
+
+
+def bounds_of_pieces(begin: int, end: int) -> list[tuple[int, int]]:
+    """Where the late records of a topic are divided, which are those from `begin` up to `end`: most, and small ends."""
+    small = max(1, (end - begin) // (PIECES * PIECES_SHARE))
+    cuts = range(end - small * min(PIECES, end - begin - 1), end + 1, small)
+    return list(pairwise([begin, *cuts]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +78,8 @@ class Scenario:
     `kill_when`: when driver B is killed.
     `driver(name, url)`: the arguments of Python that start a driver with the client id `name`.
     `look(name)`: the progress of a driver.
-    `write_rest`: writes the rest of the topic once driver B owns partitions, so that both drivers have work, even if B
-    started slowly.
+    `late`: what is written after driver B owns partitions, in pieces and in order (`story` says when), so that both
+    drivers have work, even if B started slowly. Everything before is written already.
     `environment`: additional environment variables of the drivers.
     `stay`: when all is committed, have two drivers work on until Ctrl-C, so that the page shows them.
     """
@@ -69,7 +91,7 @@ class Scenario:
     kill_when: KillWhen
     driver: Callable[[str, str], Sequence[str]]
     look: Callable[[str], BatchProgress]
-    write_rest: Callable[[], None]
+    late: Sequence[Piece]
     environment: Mapping[str, str] = field(default_factory=dict)
     stay: bool = False
 
@@ -113,7 +135,7 @@ class Run:
         self._plot = scenario
         self._screen = screen
         self._clock = clock
-        self._rest = True
+        self._late = deque(scenario.late)
         self._seen = RunRecord(began_at_ms=int(time.time() * 1000) - clock())
         self._living: dict[str, Child] = {}
         self._starts: Counter[str] = Counter()
@@ -155,11 +177,18 @@ class Run:
         self._mark(f"{name} starts")
         self._say(f"Spark driver {name} starts, a process of its own.")
 
+    def _write_more(self) -> None:
+        """Only the first piece is worth a word: the others are small."""
+        first = len(self._late) == len(self._plot.late)
+        self._late.popleft().write()
+        if first:
+            self._mark("more records")
+            self._say("More of the topic is written, for both of them to read.")
+
     def _write_rest(self) -> None:
-        self._plot.write_rest()
-        self._rest = False
-        self._mark("more records")
-        self._say("The rest of the topic is written, for both of them to read.")
+        while self._late:
+            self._late.popleft().write()
+        self._say("The rest of the topic is written, for A to read.")
 
     def _kill_b(self, url: str) -> bool:
         """Kill B if its batch is still in the wanted state, which is certain only while its processes are stopped."""
@@ -235,6 +264,7 @@ class Run:
         """Look, and act, until driver A has been stopped."""
         actions: dict[Step, Callable[[], bool | None]] = {
             Step.START_B: lambda: self._start_driver("B", url, children),
+            Step.WRITE_MORE: self._write_more,
             Step.WRITE_REST: self._write_rest,
             Step.KILL_B: lambda: self._kill_b(url),
             Step.STOP_A: lambda: self._end(url, children),
@@ -305,12 +335,12 @@ class Run:
         acted_at_ms = seen.events[-1].at_ms if seen.events else 0
         return RunState(
             records=self._plot.records,
+            written=self._plot.records - sum(piece.records for piece in self._late),
             committed=seen.last.committed,
             batches_b=self._plot.look("B"),
             b_owns="B" in seen.last.owners.values(),
             still_ms=self._clock() - max(seen.moved_at_ms, acted_at_ms),
             a_owns="A" in seen.last.owners.values(),
-            rest=self._rest,
         )
 
     def _view(self) -> View:

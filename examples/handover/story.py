@@ -1,9 +1,11 @@
 """What a run does next, decided from what is seen. Pure: `run` looks, waits and acts.
 
-A starts ─ A owns partitions ─▶ START_B ─ B owns partitions ─▶ WRITE_REST
-         ─ B has committed batches and one is in flight ─▶ KILL_B ─ everything is committed ─▶ STOP_A
+A starts ─ A owns partitions ─▶ START_B ─ B owns partitions ─▶ WRITE_MORE
+         ─ B has committed batches and one is in flight ─▶ KILL_B ─▶ WRITE_REST ─ everything is committed ─▶ STOP_A
 
-Most of the topic is written late: else A would have read all of it where B takes long to start.
+Most of the topic is written late: else A would have read all of it where B takes long to start. The end of it is
+kept in small pieces until B has been killed. Whenever all that was written is committed, WRITE_MORE writes the next,
+which gives B a short batch of its own. On a busy machine the moment to kill B may not come before.
 """
 
 from dataclasses import dataclass
@@ -28,6 +30,7 @@ class Step(Enum):
     """What `run` can do to the drivers and the topic."""
 
     START_B = "start driver B"
+    WRITE_MORE = "write the next piece of the topic"
     WRITE_REST = "write the rest of the topic"
     KILL_B = "kill driver B"
     STOP_A = "stop driver A"
@@ -39,15 +42,15 @@ class Stuck(Exception):  # noqa: N818
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """`records`: of the whole topic; `rest`: most are not written yet. `still_ms`: how long nothing has moved."""
+    """`records`: of the whole topic; `written`: of it, so far. `still_ms`: how long nothing has moved."""
 
     records: int
+    written: int
     committed: int
     batches_b: BatchProgress
     b_owns: bool
     still_ms: int
     a_owns: bool = False
-    rest: bool = False
 
 
 def next_step(done: frozenset[Step], state: RunState, kill_when: KillWhen) -> Step | None:
@@ -59,10 +62,14 @@ def next_step(done: frozenset[Step], state: RunState, kill_when: KillWhen) -> St
         raise Stuck(f"Nothing has moved for {STALL_MS // 1000} seconds.")
     if Step.START_B not in done:
         return Step.START_B if state.a_owns else None
-    if state.rest:
-        return Step.WRITE_REST if state.b_owns else None
+    if Step.WRITE_MORE not in done:
+        return Step.WRITE_MORE if state.b_owns else None
     if Step.KILL_B not in done:
-        return Step.KILL_B if state.b_owns and may_kill(state.batches_b, kill_when) else None
+        if state.b_owns and may_kill(state.batches_b, kill_when):
+            return Step.KILL_B
+        return Step.WRITE_MORE if state.committed >= state.written else None
+    if state.written < state.records:
+        return Step.WRITE_REST
     return Step.STOP_A if finished and Step.STOP_A not in done else None
 
 

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from examples.handover import command_line, requirements
@@ -44,7 +45,7 @@ def play(given: argparse.Namespace) -> int:
 
     from examples.handover.books import Layout, read_progress  # noqa: PLC0415
     from examples.handover.closing import Findings, run_and_judge  # noqa: PLC0415
-    from examples.handover.run import Scenario  # noqa: PLC0415
+    from examples.handover.run import Piece, Scenario, bounds_of_pieces  # noqa: PLC0415
     from examples.wordcount import sinks, text  # noqa: PLC0415
     from examples.wordcount.proof import compare  # noqa: PLC0415
     from rallypoint.spark import FilesWriter  # noqa: PLC0415
@@ -59,7 +60,7 @@ def play(given: argparse.Namespace) -> int:
     true = text.count_words(lines)
     database = layout.root / "words.db"
     sinks.make_table(database)
-    first, rest = lines[: len(lines) // 4], lines[len(lines) // 4 :]
+    first = lines[: len(lines) // 4]
     writer = FilesWriter(layout.topics, text.TOPIC, given.partitions)
     console.print(f"Writing {len(first):,} of {len(lines):,} lines as the topic lines, {given.partitions} partitions.")
     text.write_lines(writer, first, given.partitions)
@@ -76,7 +77,10 @@ def play(given: argparse.Namespace) -> int:
             "--batch-records", str(len(lines) // BATCHES), "--sink", given.sink,
         ],
         look=lambda name: read_progress(layout.checkpoint(name)),
-        write_rest=lambda: text.write_lines(writer, rest, given.partitions),
+        late=[
+            Piece(end - begin, partial(text.write_lines, writer, lines[begin:end], given.partitions))
+            for begin, end in bounds_of_pieces(len(first), len(lines))
+        ],
     )  # fmt: skip
 
     def judge() -> Findings:

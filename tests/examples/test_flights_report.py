@@ -29,7 +29,7 @@ PLOT = Scenario(
     kill_when="running",
     driver=lambda name, url: (),
     look=lambda name: BatchProgress(),
-    write_rest=lambda: None,
+    late=[],
 )
 
 
