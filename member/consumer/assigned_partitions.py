@@ -8,7 +8,8 @@ whose handler still runs then is remembered, because the next worker of the part
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Generic, TypeVar
 
 from rallypoint.member.assignment import Assignment
@@ -60,7 +61,6 @@ class AssignedPartitions(Generic[R]):
         self._progress: dict[TopicPartition, Progress] = {}
         self._running: dict[TopicPartition, PartitionWorker[R]] = {}
         self._lookups: set[asyncio.Task[Mapping[TopicPartition, int]]] = set()
-        self._timed_commit = asyncio.Lock()
 
     # --- what is there -----------------------------------------------------------------------------------------------
 
@@ -166,11 +166,12 @@ class AssignedPartitions(Generic[R]):
         """As `Consumer.commit` with offsets."""
         wanted = checked(offsets)
         taken = {tp: self._owned(tp, generation_id) for tp in wanted}
-        for generation in sorted({one.generation_id for one in taken.values()}):
-            part = {tp: wanted[tp] for tp, one in taken.items() if one.generation_id == generation}
-            await self._member().commit(part, generation_id=generation)
-            for topic_partition, offset in part.items():
-                taken[topic_partition].committed = offset.offset
+        async with _in_turn(taken.values()):
+            for generation in sorted({one.generation_id for one in taken.values()}):
+                part = {tp: wanted[tp] for tp, one in taken.items() if one.generation_id == generation}
+                await self._member().commit(part, generation_id=generation)
+                for topic_partition, offset in part.items():
+                    taken[topic_partition].committed = offset.offset
 
     def is_sought(self, topic_partition: TopicPartition) -> bool:
         """Whether the user has moved the position, and what is in hand has not ended since."""
@@ -185,19 +186,20 @@ class AssignedPartitions(Generic[R]):
 
     async def commit_handled(self, progress: Iterable[Progress] | None = None) -> None:
         """Commit what was handled and is not committed yet, of all partitions or of these."""
-        taken = {one.topic_partition: one for one in (self._progress.values() if progress is None else progress)}
-        for generation_id, offsets in ahead(taken.values()).items():
-            await self._member().commit(offsets, generation_id=generation_id)
-            for topic_partition, offset in offsets.items():
-                taken[topic_partition].committed = offset
+        held = self._progress.values() if progress is None else progress
+        taken = {one.topic_partition: one for one in held if one.to_commit is not None}
+        async with _in_turn(taken.values()):
+            for generation_id, offsets in ahead(taken.values()).items():
+                await self._member().commit(offsets, generation_id=generation_id)
+                for topic_partition, offset in offsets.items():
+                    taken[topic_partition].committed = offset
 
     async def commit_by_time(self) -> None:
         """Every `auto_commit_interval_ms`, until cancelled; returns if a commit is refused for good."""
         while True:
             await asyncio.sleep(self._options.auto_commit_interval_ms / 1000)
             try:
-                async with self._timed_commit:
-                    await self.commit_handled()
+                await self.commit_handled()
             except MemberError as error:
                 if self._is_for_good(error):
                     return
@@ -265,8 +267,7 @@ class AssignedPartitions(Generic[R]):
 
     async def _commit_at_the_end(self, workers: Collection[PartitionWorker[R]]) -> None:
         try:
-            async with self._timed_commit:  # an older one must not arrive after this one
-                await self.commit_handled([worker.progress for worker in workers])
+            await self.commit_handled([worker.progress for worker in workers])
         except MemberError as error:
             if not self._is_for_good(error):
                 self._log(logging.WARNING, f"what was handled last could not be committed, and is repeated: {error}")
@@ -288,3 +289,14 @@ class AssignedPartitions(Generic[R]):
 
     async def _commit_one(self, progress: Progress) -> None:
         await self.commit_handled([progress])
+
+
+@asynccontextmanager
+async def _in_turn(progress: Iterable[Progress]) -> AsyncIterator[None]:
+    """Wait until nobody else commits these, and keep others waiting. An older commit that arrives after a newer one, as
+    when both are repeated, would set the group back.
+    """
+    async with AsyncExitStack() as turns:
+        for one in sorted(progress, key=lambda one: one.topic_partition):  # so that no two wait for each other
+            await turns.enter_async_context(one.committing)
+        yield

@@ -1,7 +1,8 @@
-"""How far each partition has come: handled, committed, and under which generation it may be. Pure."""
+"""How far each partition has come: handled, committed, and under which generation it may be. Nothing here waits."""
 
+import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rallypoint.member.consumer.contract import TopicPartition
 
@@ -12,7 +13,7 @@ class Progress:
 
     `generation_id`: in which it came; its commits name it, so none is taken after a loss. `position`: everything below
     is handled; None while it is not known where to begin. `sought`: where the user wants it to go on, until that is
-    the position. `committed`: what the service has; None for nothing.
+    the position. `committed`: what the service has; None for nothing. `committing`: held by whoever commits it.
     """
 
     topic_partition: TopicPartition
@@ -20,6 +21,7 @@ class Progress:
     position: int | None = None
     sought: int | None = None
     committed: int | None = None
+    committing: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False, compare=False)
 
     @property
     def to_commit(self) -> int | None:

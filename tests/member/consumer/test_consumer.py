@@ -402,6 +402,39 @@ async def test_a_commit_by_time_that_is_under_way_comes_before_that_of_a_revocat
         assert w.group.offsets[A].offset == 2
 
 
+@pytest.mark.parametrize("by_hand", [None, {A: 2}])
+async def test_a_commit_by_time_that_is_under_way_comes_before_one_by_hand(
+    monkeypatch: pytest.MonkeyPatch, by_hand: dict[tuple[str, int], int] | None
+) -> None:
+    under_way, go_on = asyncio.Event(), asyncio.Event()
+    stored: list[set[tuple[str, int]]] = []
+
+    class Slow(FakeMember):
+        async def commit(self, offsets: Offsets, *, generation_id: int | None = None) -> None:
+            if A in offsets and not under_way.is_set():
+                under_way.set()
+                await go_on.wait()
+            stored.append(set(offsets))
+            await super().commit(offsets, generation_id=generation_id)
+
+    monkeypatch.setattr("rallypoint.member.testing.group.FakeMember", Slow)
+    async with world(commit_mode="interval", auto_commit_interval_ms=1, max_poll_records=1) as w:
+        w.source.append("clicks", 0, "a")
+        await w.group.assign({A, B})
+        await under_way.wait()
+        w.source.append("clicks", 0, "b")
+        w.source.append("clicks", 1, "x")
+        await w.handler.got(3)
+        await w.consumer.commit({B: 1})
+        committing = asyncio.create_task(w.consumer.commit(by_hand))
+        await asyncio.sleep(0.01)
+        meanwhile = list(stored)
+        go_on.set()
+        await committing
+        assert meanwhile == [{B}], "one of another partition does not wait, and this one does"
+        assert w.group.offsets[A].offset == 2
+
+
 async def test_what_is_committed_by_hand_is_all_that_is_committed() -> None:
     async with world(commit_mode="manual", max_poll_records=2) as w:
         w.source.append("clicks", 0, "a", "b", "c")
