@@ -145,13 +145,17 @@ func (m *Member) call(ctx context.Context, op string, body map[string]any, resul
 			}
 		}
 		if ctx.Err() != nil {
-			return sentAt, ctx.Err()
+			if err == nil {
+				err = ctx.Err()
+			}
+			return sentAt, err // the refusal, if there was one
 		}
 	}
 }
 
 // Commit stores the next offsets to read. When it returns nil, they are on disk. The generation is that in which the
 // program had the partitions: a commit that comes too late is refused, and cannot undo what the next owner has done.
+// Commits go one after another: an older one that is repeated must not come after a newer one.
 func (m *Member) Commit(ctx context.Context, generation int, offsets Offsets) error {
 	type offset struct {
 		Offset int64 `json:"offset"`
@@ -163,6 +167,8 @@ func (m *Member) Commit(ctx context.Context, generation int, offsets Offsets) er
 			wanted[topic][number] = offset{next}
 		}
 	}
+	m.committing.Lock()
+	defer m.committing.Unlock()
 	id, _ := m.Identity()
 	var answer struct {
 		Offsets map[string]map[int]struct {
@@ -295,7 +301,13 @@ func (m *Member) partitionCounts(ctx context.Context) (map[string]int, error) {
 			Partitions int    `json:"partitions"`
 		} `json:"topics"`
 	}
-	err := m.ask(func(node string) error { return get(ctx, node, "/v1/topics", m.options.Credentials, &registry) })
+	err := m.ask(func(node string) error {
+		err := get(ctx, node, "/v1/topics", m.options.Credentials, &registry)
+		if err == nil && registry.Topics == nil {
+			return fmt.Errorf("%w: %s names no topics", errDisconnected, node)
+		}
+		return err
+	})
 	counts := map[string]int{}
 	for _, topic := range registry.Topics {
 		counts[topic.Topic] = topic.Partitions
@@ -330,7 +342,7 @@ func isRetriable(err error) bool {
 	if errors.As(err, &problem) {
 		return problem.Retriable
 	}
-	return errors.Is(err, errDisconnected)
+	return errors.Is(err, errDisconnected) || errors.Is(err, context.DeadlineExceeded)
 }
 
 func nameOf(err error) string {

@@ -171,13 +171,15 @@ func get(ctx context.Context, url, path string, shown Credentials, result any) e
 	return parse(answer.StatusCode, body, result)
 }
 
+// parse: what the service does not say, but a proxy, counts as no answer. Who said it may be gone at the next try.
 func parse(status int, body json.RawMessage, result any) error {
-	if status == http.StatusOK || status == http.StatusAccepted {
-		return json.Unmarshal(body, result)
-	}
 	problem := &Problem{}
-	if err := json.Unmarshal(body, problem); err != nil {
-		return err
+	if status == http.StatusOK || status == http.StatusAccepted {
+		if json.Unmarshal(body, result) == nil {
+			return nil
+		}
+	} else if json.Unmarshal(body, problem) == nil && problem.ErrorName != "" {
+		return problem
 	}
-	return problem
+	return fmt.Errorf("%w: HTTP %d that is no answer of this service", errDisconnected, status)
 }

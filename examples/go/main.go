@@ -23,6 +23,7 @@ import (
 const (
 	recordTime       = 100 * time.Millisecond // how long the pretended work on one record of each partition takes
 	recordsPerCommit = 10
+	commitTime       = 12 * time.Second // for a commit with its repeats, so that the program ends in any case
 )
 
 // program is where the records would be read.
@@ -85,7 +86,9 @@ func commit(member *Member, generation int, reached Offsets) {
 	if len(reached) == 0 {
 		return
 	}
-	if err := member.Commit(context.Background(), generation, reached); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), commitTime)
+	defer cancel()
+	if err := member.Commit(ctx, generation, reached); err != nil {
 		log.Printf("not committed: %v", err)
 		if !isRetriable(err) {
 			os.Exit(1)

@@ -53,7 +53,8 @@ type Member struct {
 	nodes   *nodes
 	wake    chan struct{} // of one place: something is to be looked at
 
-	handling sync.Mutex // held while a method of the handler runs
+	handling   sync.Mutex // held while a method of the handler runs
+	committing sync.Mutex // held while a commit is on its way
 
 	mutex     sync.Mutex // guards what follows
 	channel   *channel

@@ -37,7 +37,7 @@ export class Channel {
     });
     const channel = new Channel();
     channel.#socket = socket;
-    socket.on("message", (text) => channel.#take(JSON.parse(text), onPush));
+    socket.on("message", (text) => channel.#hear(text, onPush));
     return new Promise((resolve, reject) => {
       socket.on("open", () => resolve(channel));
       socket.on("error", (error) => reject(new Disconnected(error.message))); // "close" always follows
@@ -73,19 +73,26 @@ export class Channel {
     this.#socket.close(1000);
   }
 
+  #hear(text, onPush) {
+    const message = parsed(text);
+    if (isObject(message)) return this.#take(message, onPush);
+    this.abandon(new Disconnected("the node does not speak as this service does"));
+    this.#socket.terminate();
+  }
+
   #take({ id, status, body, ...push }, onPush) {
     if (push.event) onPush(push, this);
     const waiting = this.#waiting.get(id);
     if (!waiting) return; // abandoned
     this.#waiting.delete(id);
     clearTimeout(waiting.timer);
-    if (status === 200 || status === 202) waiting.resolve({ status, body });
-    else waiting.reject(new Problem(body));
+    if ((status === 200 || status === 202) && isObject(body)) waiting.resolve({ status, body });
+    else waiting.reject(refusal("the channel", status, body));
   }
 }
 
-/** A GET of the service, parsed. Throws Problem and Disconnected. */
-export async function get(url, path, credentials) {
+/** The list of this name in the answer to a GET of the service. Throws Problem and Disconnected. */
+export async function get(url, path, name, credentials) {
   const files = tlsOptions(credentials);
   let answer, body;
   try {
@@ -99,6 +106,22 @@ export async function get(url, path, credentials) {
   } catch (error) {
     throw new Disconnected(`${url}: ${error.cause?.message ?? error.message}`);
   }
-  if (answer.statusCode !== 200) throw new Problem(body);
-  return body;
+  if (answer.statusCode === 200 && Array.isArray(body?.[name])) return body[name];
+  throw refusal(url, answer.statusCode, body);
 }
+
+/** What the service does not say, but a proxy, counts as no answer: who said it may be gone at the next try. */
+function refusal(by, status, body) {
+  if (typeof body?.error_name === "string") return new Problem(body);
+  return new Disconnected(`${by}: HTTP ${status} that is no answer of this service`);
+}
+
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null; // as what is no object
+  }
+}
+
+const isObject = (value) => typeof value === "object" && value !== null;

@@ -14,6 +14,8 @@ const BACKOFF_MS = 100; // the pause before the second attempt to connect; it do
 const BACKOFF_MAX_MS = 2_000;
 const REDIRECTS_MAX = 3; // followed in a row, until a node answers; one more means that the nodes disagree
 const SAME_AGAIN = ["COORDINATOR_LOAD_IN_PROGRESS", "THROTTLING_QUOTA_EXCEEDED", "UNSTABLE_OFFSET_COMMIT"];
+const TO_THE_END = ["commit", "leave"]; // what is tried again while the member stops
+const TO_THE_END_MAX = 6; // attempts of each, within some three seconds
 const ASK_ANOTHER = ["COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"];
 
 /**
@@ -44,6 +46,7 @@ export class GroupMember {
   #joinId = null; // names a join until it is answered, so that sending it again is harmless
   #attempt = 0; // counts the joins, so that the service knows one that comes late
   #joined = null; // the answer to a join that has no sync yet
+  #committing = Promise.resolve(); // the last commit
   #stopping = new AbortController();
   #woken = false;
   #waker = null;
@@ -68,7 +71,7 @@ export class GroupMember {
     };
     while (!this.#stopping.signal.aborted) {
       try {
-        if (!this.#named && attempts++) await this.#pause(attempts);
+        if (!this.#named && attempts++) await this.#pause(attempts, this.#stopping.signal);
         await this.#connect();
         await this.#follow(answered);
       } catch (error) {
@@ -94,12 +97,17 @@ export class GroupMember {
   /**
    * Store the next offsets to read, {topic: {partition: offset}}. When it returns, they are on disk. The generation is
    * that in which the program had the partitions: a commit that comes too late is refused, and cannot undo what the next
-   * owner has done.
+   * owner has done. Commits go one after another: an older one that is repeated must not come after a newer one.
    */
-  async commit(generationId, offsets) {
+  commit(generationId, offsets) {
     const wanted = mapValues(offsets, (ofTopic) => mapValues(ofTopic, (offset) => ({ offset })));
-    const identity = { generation_id: generationId, member_id: this.memberId };
-    const answer = await this.#call("commit", { ...identity, offsets: wanted });
+    const committing = this.#committing.then(() => this.#commitNow(generationId, wanted));
+    this.#committing = committing.catch(() => {}); // its caller hears of it
+    return committing;
+  }
+
+  async #commitNow(generationId, offsets) {
+    const answer = await this.#call("commit", { generation_id: generationId, member_id: this.memberId, offsets });
     for (const [topic, results] of Object.entries(answer.offsets)) {
       for (const [partition, result] of Object.entries(results)) {
         if (result.error_code) throw new Problem({ ...result, detail: `${topic}/${partition}`, retriable: false });
@@ -135,8 +143,9 @@ export class GroupMember {
   /** The URL of the coordinator, as the node at `node` has it. */
   async #lookUp(node) {
     const path = `/v1/coordinator?group_id=${encodeURIComponent(this.#options.groupId)}`;
-    const found = await get(node, path, this.#options);
-    const [{ url, error_code, error_name }] = found.coordinators;
+    const [found] = await get(node, path, "coordinators", this.#options);
+    if (!found) throw new Disconnected(`${node} names no coordinator`);
+    const { url, error_code, error_name } = found;
     if (error_code) throw new Problem({ error_name, detail: `${node} knows no coordinator`, retriable: true });
     if (lowersScheme(node, url)) throw new Error(`${node} names ${url}, without TLS`);
     const coordinator = destination(node, url);
@@ -172,9 +181,9 @@ export class GroupMember {
   }
 
   /** The first attempt comes at once, those after it with a growing pause, that many members do not come together. */
-  #pause(attempts) {
+  #pause(attempts, signal) {
     const most = Math.min(BACKOFF_MAX_MS, BACKOFF_MS * 2 ** (attempts - 2));
-    return sleep(most * (0.5 + Math.random() / 2), undefined, { signal: this.#stopping.signal });
+    return sleep(most * (0.5 + Math.random() / 2), undefined, { signal });
   }
 
   #hear(push, channel) {
@@ -219,6 +228,7 @@ export class GroupMember {
         if (problem.error_name === "NOT_COORDINATOR") this.#moveOn(channel, problem.url);
         if (!SAME_AGAIN.includes(problem.error_name)) throw problem;
         await this.#pause(attempts);
+        if (this.#stopping.signal.aborted && (attempts > TO_THE_END_MAX || !TO_THE_END.includes(op))) throw problem;
       }
     }
   }
@@ -323,7 +333,7 @@ export class GroupMember {
   }
 
   async #partitionCounts() {
-    const { topics } = await this.#ask((node) => get(node, "/v1/topics", this.#options));
+    const topics = await this.#ask((node) => get(node, "/v1/topics", "topics", this.#options));
     return new Map(topics.map(({ topic, partitions }) => [topic, partitions]));
   }
 

@@ -19,12 +19,13 @@ from aiohttp import web
 from rallypoint import Assignment, GroupMember, MemberOptions
 from rallypoint.assignors.contract import GroupSpec, MemberSubscription
 from rallypoint.assignors.range import RangeAssignor
+from rallypoint.protocol.errors import ErrorCode
 from tests.end_to_end.faulty_line import FaultyLine, running_line
 from tests.end_to_end.service_process import ServiceProcess, running_service
 from tests.end_to_end.test_cluster import shard_counts
 from tests.end_to_end.three_nodes import make_certificates, three_nodes
 from tests.fakes.fake_cluster import FakeCluster
-from tests.fakes.fake_coordinator import FakeCoordinator
+from tests.fakes.fake_coordinator import FakeCoordinator, problem
 from tests.real.languages import GO, JAVASCRIPT, run_go
 from tests.real.parts import free_port, require_program
 from tests.sizes import in_long
@@ -381,6 +382,56 @@ def goes_on(node: ServiceProcess, reached: dict[int, int]) -> bool:
     assert status == 200, answer
     now = offsets_in(answer)
     return all(now[partition] > offset for partition, offset in reached.items())
+
+
+@pytest.mark.parametrize("language", ["javascript", "go"])
+async def test_an_example_takes_what_a_proxy_says_for_no_answer(
+    tmp_path: Path, language: str, request: pytest.FixtureRequest
+) -> None:
+    """Whatever stands between a member and the service has its own words while the service is away."""
+    command = request.getfixturevalue(f"{language}_member")
+    async with FakeCoordinator({"clicks": PARTITIONS}) as service:
+        service.plant("coordinator", web.json_response({"message": "no healthy upstream"}, status=502))
+        service.plant("coordinator", web.json_response([]))
+        service.plant("list_topics", web.json_response(None, status=502))
+        service.plant("list_topics", web.json_response({}))
+        async with example(command, service.url, tmp_path) as member:
+            await wait_until("it has all", lambda: member.events == ["assigned"])
+            assert await member.end(signal.SIGTERM) == 0
+        assert all(lost.startswith("connecting again: ") for lost in told(tmp_path, command)[::2])
+
+
+@pytest.mark.parametrize("language", ["javascript", "go"])
+async def test_an_example_that_is_stopped_while_a_node_loads_its_group_commits_in_order_and_leaves(
+    tmp_path: Path, language: str, request: pytest.FixtureRequest
+) -> None:
+    command = request.getfixturevalue(f"{language}_member")
+    async with FakeCoordinator({"clicks": PARTITIONS}) as service:
+        async with example(command, service.url, tmp_path) as member:
+            await wait_until("it has all", lambda: member.events == ["assigned"])
+            loading = [problem(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) for _ in range(4)]
+            service.plant("commit", *loading)
+            await service.asked("commit")
+            assert await member.end(signal.SIGTERM) == 0
+            assert member.events == ["assigned", "revoked", "left"]
+        reached = [body.offsets["clicks"][0].offset for body in service.bodies("commit")]
+        assert reached == sorted(reached)
+        assert service.group.offsets["clicks", 0].offset == member.said[-2]["offsets"]["clicks"]["0"]
+        assert len(service.bodies("leave")) == 1
+
+
+@pytest.mark.parametrize("language", ["javascript", "go"])
+async def test_an_example_that_is_stopped_ends_even_if_its_group_is_never_loaded(
+    tmp_path: Path, language: str, request: pytest.FixtureRequest
+) -> None:
+    command = request.getfixturevalue(f"{language}_member")
+    async with FakeCoordinator({"clicks": PARTITIONS}) as service:
+        async with example(command, service.url, tmp_path) as member:
+            await wait_until("it has all", lambda: member.events == ["assigned"])
+            service.plant("commit", *[problem(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) for _ in range(500)])
+            assert await member.end(signal.SIGTERM) == 0
+            assert member.events == ["assigned", "revoked", "left"]
+        assert service.group.offsets == {}
 
 
 @pytest.mark.parametrize(
