@@ -117,6 +117,7 @@ class Client:
             raise RequestPrinted(self._curl("GET", target, headers, None))
         try:
             with self._transport.stream(url, target, headers) as (reply, lines):
+                _check_sender(reply)
                 if reply.status != 200:
                     failure = refusal(url, reply)
                     if failure.error_name in _OF_THIS_NODE:  # while it starts, or stops
@@ -166,6 +167,7 @@ class Client:
                 continue
             try:
                 reply = self._transport.send(url, method, target, headers, data)
+                _check_sender(reply)
             except NotSent as error:
                 reasons[url] = str(error)
                 continue
@@ -220,11 +222,8 @@ def refusal(url: str, reply: Reply) -> CallFailed:
     if 300 <= reply.status < 400:
         to = shown(reply.headers.get("location", "nowhere"))
         return CallFailed(f"{url} redirects to {to}. Redirects are not followed; name the right URL.")
-    try:
-        problem = json.loads(reply.body)
-    except ValueError:
-        problem = None
-    if not isinstance(problem, dict) or not isinstance(problem.get("detail"), str):
+    problem = _problem_in(reply)
+    if problem is None:
         kind = NotAllowed if reply.status in {401, 403} else CallFailed
         return kind(f"{url} answers with status {reply.status} and no problem document; check the URL.")
     text = shown(problem["detail"]).rstrip(".") + "."
@@ -237,3 +236,17 @@ def refusal(url: str, reply: Reply) -> CallFailed:
     if reply.status in {401, 403}:
         return NotAllowed(text, problem)
     return CallFailed(text, problem)
+
+
+def _check_sender(reply: Reply) -> None:
+    """Raise NoReply for an error that is not the service's own: a proxy's, which says nothing of the call."""
+    if reply.status >= 500 and _problem_in(reply) is None:
+        raise NoReply(f"it answers with status {reply.status} and no problem document, as a proxy does")
+
+
+def _problem_in(reply: Reply) -> Json | None:
+    try:
+        problem = json.loads(reply.body)
+    except ValueError:
+        return None
+    return problem if isinstance(problem, dict) and isinstance(problem.get("detail"), str) else None

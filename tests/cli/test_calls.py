@@ -210,6 +210,24 @@ def test_what_is_no_service_is_named(body: bytes) -> None:
         calls.call("list_groups")
 
 
+@pytest.mark.parametrize("body", [b"<html>", {"message": "no healthy upstream"}])
+def test_an_error_of_a_proxy_is_no_answer_of_the_service(body: Any) -> None:
+    with node(lambda *_: (502, {}, body)) as proxy, node() as one, client(proxy.url, one.url) as calls:
+        assert calls.call("list_groups") == {"ok": True}
+        with (
+            client(proxy.url, one.url) as others,
+            pytest.raises(Unreachable, match=r"status 502 .* Whether the change was made is not known"),
+        ):
+            others.call("freeze", body={"duration_ms": 5}, group_id="g")
+        assert len(one.requests) == 1
+        with (
+            client(proxy.url) as others,
+            pytest.raises(Unreachable, match="as a proxy does"),
+            others.stream(proxy.url, {}),
+        ):
+            raise AssertionError("there are no events")
+
+
 def test_a_request_is_printed_without_the_token() -> None:
     with (
         client("http://127.0.0.1:1", token=lambda: "rp_secret", prints=True) as calls,
