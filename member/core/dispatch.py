@@ -265,7 +265,9 @@ class Dispatcher:
         slot = self._slots.get(key.removeprefix(DEADLINE))
         if slot is None or slot.intent is None:
             return None
-        return self._settle(slot, slot.intent, slot.last or Unreachable("no answer in time"))
+        # What has never been sent waited for the coordinator: why that was not found says more than that it was late.
+        why = self.last_failure if slot.blocked else None
+        return self._settle(slot, slot.intent, slot.last or Unreachable(why or "no answer in time"))
 
     @staticmethod
     def owns(key: str) -> bool:

@@ -701,6 +701,16 @@ def test_a_commit_that_never_reached_anybody_says_so() -> None:
     assert harness.settled[5] == Unreachable("no answer in time")
 
 
+def test_a_commit_that_waited_for_the_coordinator_says_why_that_was_not_found() -> None:
+    harness = MembershipHarness(call_timeout_ms=1_000).to_stable()
+    harness.answer("heartbeat", GONE)
+    harness.answer("coordinator", GONE)
+    harness.ask(5, ops.COMMIT, COMMIT)
+    assert "commit" not in harness.open
+    harness.wait(1_000)
+    assert harness.settled[5] == Unreachable(f"{NODE}: connection refused")
+
+
 def test_calls_of_the_user_do_not_disturb_each_other() -> None:
     harness = MembershipHarness().to_stable()
     harness.ask(1, ops.COMMIT, COMMIT)
