@@ -203,7 +203,7 @@ class GroupMember:
 
     def holds(self, topic_partition: tuple[str, int]) -> bool:
         """Whether it is in `assignment`, and the session goes on by the clock. After a pause of the process, or of
-        whatever has blocked the event loop, this is known before `on_lost` is called.
+        whatever has blocked the event loop, this is known before `on_lost` is called, and while `on_revoked` runs.
         """
         held = self.assignment
         return held is not None and topic_partition in held.partitions and not self._driver.session_is_over

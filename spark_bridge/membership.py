@@ -49,6 +49,9 @@ class Member(Protocol):
     def error(self) -> Exception | None:
         """What stopped the member for good."""
 
+    def holds(self, topic_partition: TopicPartition) -> bool:
+        """Whether it owns the partition, and its session goes on by the clock."""
+
     def start(self) -> None:
         """Join in the background."""
 
@@ -133,6 +136,13 @@ class Membership:
             return owned
         left = owned.partitions - given_up
         return replace(owned, partitions=left) if left else None
+
+    def lasts(self, assignment: Assignment) -> bool:
+        """Whether this is still the present assignment, and the session goes on by the clock.
+
+        While a revocation waits at the gate, a member whose session is over still owns what is revoked.
+        """
+        return self.present == assignment and all(self._member.holds(tp) for tp in sorted(assignment.partitions)[:1])
 
     def assignment(
         self, wait_ms: int, *, newer_than: int = -1, interrupted: Callable[[], bool] = lambda: False

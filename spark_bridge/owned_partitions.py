@@ -42,6 +42,9 @@ class GroupMembership(Protocol):
     def assignment(self, wait_ms: int, *, newer_than: int, interrupted: Callable[[], bool]) -> Assignment | None:
         """The assignment to plan under; None if there is none in time."""
 
+    def lasts(self, assignment: Assignment) -> bool:
+        """Whether this is still the present assignment, and the session goes on by the clock."""
+
     def acknowledge(self) -> None:
         """Give up the revoked partitions."""
 
@@ -119,7 +122,7 @@ class OwnedPartitions:
                 outcome = self._later(error)
             if outcome is CommitOutcome.LATER:
                 # Checked again, because the session may have expired during the call.
-                return self.confirmed_assignment is not None and self._membership.present == self.confirmed_assignment
+                return self.confirmed_assignment is not None and self._membership.lasts(self.confirmed_assignment)
             self.commit_error = ""
             if outcome is not CommitOutcome.STORED or revoked is not None:
                 self.confirmed_assignment = None

@@ -39,6 +39,7 @@ class MemberContext:
     group has gone on without the member while `on_revoked` runs. `ending`: how the member will end, once that is asked
     for. `rejoin_by_ms`: until when the group waits for its next join, as far as it has said so. `kept_by`: the node
     that keeps the session as long as the channel with it is well, if one does. `has_left`: a leave was answered.
+    `silent`: the session is over by the clock, and nothing was heard since. What is being given up is still owned.
     """
 
     def __init__(self, options: MemberOptions, *, cooperative: bool) -> None:
@@ -56,6 +57,7 @@ class MemberContext:
         self.rejoin_by_ms: int | None = None
         self.kept_by: str | None = None
         self.has_left = False
+        self.silent = False
 
     def note_rejoin_within(self, rejoin_within_ms: int | None, now_ms: int) -> None:
         """The group rebalances, and waits so long for this member at most; None if it has not said."""
@@ -86,6 +88,7 @@ class MemberContext:
         if self.owned.assignment is not None:
             ends_at_ms = heard_at_ms + self.options.session_timeout_ms
             self.net.set_timer(SESSION, max(ends_at_ms, self.net.timers.get(SESSION, 0)))
+            self.silent = False
 
     def report_lost(self) -> None:
         """The group holds nothing for the member any more: tell the user what was lost."""

@@ -192,6 +192,7 @@ class Joining:
         context.net.reset_failures(MEMBER)
         context.move(State.STABLE, f"generation {context.generation_id}, {len(given.partitions)} partitions")
         context.net.set_timer(SESSION, self._session_ends_at_ms())
+        context.silent = False
         new = Assignment(
             context.generation_id,
             context.member_id,

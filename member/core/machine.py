@@ -100,8 +100,11 @@ class Membership:
         return self._owned.assignment
 
     def session_is_over(self, now_ms: int) -> bool:
-        """Whether others may have what the member owns by now, though nothing has had the time to say so yet."""
-        return self._net.timers.get(SESSION, now_ms + 1) <= now_ms
+        """Whether others may have what the member owns by now, though nothing has had the time to say so yet, or
+        `on_revoked` still runs.
+        """
+        context = self._context
+        return context.silent or context.fenced or self._net.timers.get(SESSION, now_ms + 1) <= now_ms
 
     @property
     def last_failure(self) -> str | None:

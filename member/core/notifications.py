@@ -60,6 +60,7 @@ class Notifications:
         """No answer has come for a session timeout: the group may have given everything away."""
         context = self._context
         context.net.tell_missed(now_ms)
+        context.silent = True
         reason = f"no heartbeat for {context.options.session_timeout_ms} ms"
         if context.state is State.STABLE or (context.cooperative and context.state is State.REVOKING):
             self._joining.lose(reason, now_ms, draw)

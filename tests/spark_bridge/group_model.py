@@ -281,6 +281,9 @@ class ModelMembership:
             return None
         return None if present is None or present.generation_id <= newer_than else present
 
+    def lasts(self, assignment: Assignment) -> bool:
+        return self.present == assignment
+
     def acknowledge(self) -> None:
         self._world.between(self._name)
         self._group.acknowledge(self.member)

@@ -1,5 +1,6 @@
 """The member that the bridge makes of its options."""
 
+import asyncio
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +10,17 @@ import pytest
 pytest.importorskip("pyspark", reason="missing pyspark: pip install 'rallypoint[spark]'")
 
 from rallypoint import BlockingGroupMember
-from rallypoint.spark_bridge.membership import Membership
+from rallypoint.spark_bridge.control import ReaderControl
+from rallypoint.spark_bridge.membership import Callbacks, Membership
+from rallypoint.spark_bridge.offsets import INITIAL
 from rallypoint.spark_bridge.options import BridgeOptions, SourceOptions
+from rallypoint.spark_bridge.planner import Planner
 from rallypoint.spark_bridge.planning_process import connect
+from rallypoint.spark_bridge.subscription import Subscription
 from tests.end_to_end.service_process import running_service
+from tests.fakes.fake_coordinator import FakeCoordinator, running_in_thread
+from tests.spark_bridge.group_model import TOPIC, CountedSource, World
+from tests.spark_bridge.spark_run import wait_until
 from tests.spark_bridge.test_bridge_membership import make
 from tests.spark_bridge.test_leader_duties import Fixture
 
@@ -106,3 +114,60 @@ def test_a_static_leader_of_the_bridge_finds_what_grew_while_it_was_away(tmp_pat
         fixture.source.counts["clicks"] = 6
         assert life(6) > first
         assert service.stop() == 0
+
+
+@pytest.mark.parametrize("eager", [True, False])
+def test_a_query_whose_coordinator_is_lost_in_a_rebalance_plans_for_a_session_and_no_longer(eager: bool) -> None:
+    """The revocation waits at the gate, for nothing can be committed: the member still has what it is about."""
+    world, fake = World(2), FakeCoordinator({TOPIC: 2})
+    source = CountedSource(world)
+    options = replace(
+        OPTIONS,
+        source=SourceOptions("model", (TOPIC,)),
+        session_timeout_ms=2_000,
+        eager=eager,
+        assignors=("range",) if eager else ("cooperative-sticky",),
+        report_end_offsets=False,
+    )
+    with running_in_thread(fake) as loop:
+        options = replace(options, coordinators=(fake.url,))
+        subscription = Subscription(options, source)
+        subscription.begin()
+        members: list[BlockingGroupMember] = []
+
+        def made(callbacks: Callbacks, name: str | None) -> BlockingGroupMember:
+            member = connect(options, subscription, callbacks, name)
+            assert isinstance(member, BlockingGroupMember)
+            members.append(member)
+            return member
+
+        membership = Membership(made, rebalance_timeout_ms=60_000, cooperative=options.cooperative)
+        planner = Planner(
+            options,
+            source,
+            membership,
+            ReaderControl(None, "r"),
+            subscription=subscription,
+            at_begin=lambda checkpoint_id: membership.start(),
+        )
+        start = planner.latest_offset(INITIAL, None)
+        world.produce(0, 5)
+        offset = planner.latest_offset(start, None)
+        assert offset != start
+        (member,) = members
+        if eager:
+            asyncio.run_coroutine_threadsafe(fake.rebalance(), loop).result()
+        else:
+            member.subscribe(("other",))  # so that all that it has is revoked
+        wait_until(lambda: membership.revocation is not None, "the revocation waits")
+    try:
+        world.produce(0, 5)
+        following = planner.latest_offset(offset, None)
+        assert following != offset, "it goes on without a coordinator"
+        wait_until(lambda: not member.holds((TOPIC, 0)), "the session is over")
+        world.produce(0, 5)
+        assert planner.latest_offset(following, None) is following
+        assert membership.revocation is not None
+        assert member.assignment is not None
+    finally:
+        member.close()

@@ -39,12 +39,16 @@ class FakeMember:
         self.callbacks = callbacks
         self.error: Exception | None = None
         self.assignment: Assignment | None = None
+        self.is_heard = True
         self.committing: Callable[[], None] = lambda: None
         self.calls: list[str] = []
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
 
     def start(self) -> None:
         """The tests begin with a member that has started."""
+
+    def holds(self, topic_partition: TopicPartition) -> bool:
+        return self.is_heard and self.assignment is not None and topic_partition in self.assignment.partitions
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetCommit], *, generation_id: int) -> None:
         self.committing()
@@ -173,6 +177,17 @@ def test_a_lost_session_closes_the_gate_without_an_acknowledgement() -> None:
     with at_the_gate(membership, member):
         member.callbacks.on_lost(assignment(5))
         assert membership.revocation is None
+
+
+def test_an_assignment_lasts_as_long_as_its_session_also_at_the_gate() -> None:
+    membership, member = make()
+    member.assign(assignment(5))
+    with at_the_gate(membership, member):
+        assert membership.lasts(assignment(5))
+        assert not membership.lasts(assignment(6))
+        member.is_heard = False
+        assert membership.present == assignment(5)
+        assert not membership.lasts(assignment(5))
 
 
 def test_the_gate_does_not_hold_longer_than_the_group_waits() -> None:

@@ -24,6 +24,10 @@ class Unreachable(ModelMembership):
     """A place whose coordinator is away while the test says so."""
 
     away = False
+    is_heard = True
+
+    def lasts(self, assignment: Assignment) -> bool:
+        return self.is_heard and super().lasts(assignment)
 
     def commit(self, offsets: Mapping[TopicPartition, Committed], assignment: Assignment) -> CommitOutcome:
         return CommitOutcome.LATER if self.away else super().commit(offsets, assignment)
@@ -371,6 +375,19 @@ def test_a_query_reads_on_without_a_coordinator_while_it_has_its_partitions() ->
     assert sum(ends(last).values()) == 30
     assert one.report()["rallypoint"]["commit_error"] == ""
     assert sum(entry.offset for entry in world.group.committed.values()) == 18
+
+
+def test_without_a_coordinator_a_query_reads_no_further_than_its_session() -> None:
+    """Also if the member still has the assignment, for a revocation of it waits."""
+    world = full_world()
+    membership = Unreachable(world, "q")
+    one = planner(world, membership)
+    offset = one.latest_offset(INITIAL, 9)
+    write_all(world)
+    membership.away, membership.is_heard = True, False
+    assert one.latest_offset(offset, 9) is offset
+    membership.is_heard = True
+    assert sum(ends(one.latest_offset(offset, 9)).values()) == 18
 
 
 def test_of_two_drivers_on_one_checkpoint_the_older_stops_with_a_sentence() -> None:

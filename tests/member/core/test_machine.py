@@ -456,6 +456,25 @@ def test_the_users_reason_reaches_the_groups_history() -> None:
     assert harness.body("join").reason == "clicks grew"
 
 
+def test_a_session_that_ends_while_on_revoked_runs_is_over_until_the_group_answers() -> None:
+    harness = MembershipHarness().to_revoking()
+    harness.wait(44_999)
+    assert not harness.machine.session_is_over(harness.now)
+    harness.wait(1)
+    assert harness.held() is not None
+    assert harness.machine.session_is_over(harness.now)
+    harness.answer("heartbeat", GONE)
+    harness.wait(5_000)
+    assert harness.machine.session_is_over(harness.now)
+    harness.answer("coordinator", located())
+    harness.answer("heartbeat", refused(ErrorCode.REBALANCE_IN_PROGRESS))
+    assert not harness.machine.session_is_over(harness.now), "the group has kept it"
+    harness.wait(3_000)
+    harness.answer("heartbeat", refused(ErrorCode.UNKNOWN_MEMBER_ID))
+    assert harness.held() is not None
+    assert harness.machine.session_is_over(harness.now), "the group has let it go"
+
+
 def test_a_session_without_a_heartbeat_loses_the_assignment_but_not_the_id() -> None:
     harness = MembershipHarness().to_stable()
     harness.wait(15_000)
