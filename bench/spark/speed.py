@@ -37,6 +37,8 @@ SHORT = 20
 ROUNDS_MAX = 3
 WARM = 2
 """Rounds before any counts: in the first, Spark compiles the query, and the JVM the loops."""
+BACKLOG_WARM = 6
+"""The same of queries of a single batch, of which the JVM learns less."""
 
 
 @dataclass(slots=True)
@@ -79,14 +81,14 @@ class Measured:
 
 async def measure_backlog(plan: Plan) -> Sequence[QueryResult]:
     """All columns of 1,000,000 records of 200 bytes in 12 partitions, in one batch, thrown away."""
-    return await _beside("spark-backlog", plan, BACKLOG_RECORDS // (1 if plan.rounds > 1 else SHORT), None)
+    records, warm = (BACKLOG_RECORDS, BACKLOG_WARM) if plan.rounds > 1 else (BACKLOG_RECORDS // SHORT, WARM)
+    return await _beside("spark-backlog", plan, records, None, warm)
 
 
 async def measure_small_batches(plan: Plan) -> Sequence[QueryResult]:
     """Batches of 1,000 records of all partitions."""
-    return await _beside(
-        "spark-small-batches", plan, SMALL_RECORDS * (SMALL_BATCHES if plan.rounds > 1 else 4), SMALL_RECORDS
-    )
+    records = SMALL_RECORDS * (SMALL_BATCHES if plan.rounds > 1 else 4)
+    return await _beside("spark-small-batches", plan, records, SMALL_RECORDS, WARM)
 
 
 async def measure_first_query(plan: Plan) -> Sequence[QueryResult]:
@@ -104,7 +106,7 @@ async def measure_first_query(plan: Plan) -> Sequence[QueryResult]:
         return [each.queries(name, way, SMALL_RECORDS) for way, each in measured.items()]
 
 
-async def _beside(name: str, plan: Plan, records: int, of_batch: int | None) -> Sequence[QueryResult]:
+async def _beside(name: str, plan: Plan, records: int, of_batch: int | None, warm: int) -> Sequence[QueryResult]:
     async with running_environment(plan) as found, AsyncExitStack() as stack:
         pair = await spark_pair(found.java_home)
         await found.produce(records)
@@ -112,9 +114,9 @@ async def _beside(name: str, plan: Plan, records: int, of_batch: int | None) -> 
         for way, conf in WAYS_TO_READ.items():
             (drivers[way],) = await stack.enter_async_context(found.drivers(pair, way, conf=conf))
         measured = {way: Measured(drivers[way].pyspark) for way in drivers}
-        for number in range(WARM + rounds_of(plan)):
+        for number in range(warm + rounds_of(plan)):
             for way, driver in drivers.items():
-                into = measured[way] if number >= WARM else Measured()
+                into = measured[way] if number >= warm else Measured()
                 await _read(name, driver, way, into, found, records, of_batch)
         return [each.queries(name, way, records) for way, each in measured.items()]
 
