@@ -171,8 +171,6 @@ class Shard:
     def lose(self) -> None:
         """Another node owns the keyspace, or the lease that kept it is gone: also of one that waits to load again."""
         if self.state is not ShardState.ABSENT:
-            if self._writer is not None:
-                self._writer.abandon()
             self._lose(Fenced("another node has it, or the lease of this node has run out"))
 
     async def _unload(self, failure: Failure) -> None:
@@ -414,6 +412,8 @@ class Shard:
 
     def _lose(self, error: StorageError) -> None:
         """Drop everything and acquire the shard again, because nothing can be written under this epoch any more."""
+        if self._writer is not None:
+            self._writer.abandon()  # the append under way may end when the shard is here again
         # That its lease is lost the node says, once for all shards; and a shard that another node has is no fault.
         level = logging.DEBUG if self._deps.is_shared and isinstance(error, Fenced) else logging.ERROR
         logger.log(level, "shard %d is dropped: %s (%s)", self.number, error, type(error).__name__)
@@ -437,6 +437,7 @@ class Shard:
             self.state = ShardState.ABSENT
             self._forget_members()
             self._writer = self._keyspace = None
+            self._tried.set()  # the load may not have come to its end
             self._deps.on_moved()
             return
         self.state = ShardState.FAILED

@@ -8,7 +8,7 @@ import pytest
 from rallypoint.coordinator.core.effects import Failure, GroupChanged, GroupCreated, OffsetsCommitted
 from rallypoint.coordinator.runtime.condition import ShardState, why_not_ready
 from rallypoint.coordinator.runtime.shard import SLICE
-from rallypoint.coordinator.storage.contract import BatchLimits, StorageUnavailable
+from rallypoint.coordinator.storage.contract import BatchLimits, Fenced, StorageUnavailable
 from rallypoint.coordinator.storage.memory import MemoryContents, MemoryStore
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
@@ -231,6 +231,33 @@ async def test_a_shard_in_doubt_is_dropped_and_taken_anew(
     assert len(harness.store.acquired) == acquired + 1
     assert await committed(harness, "g") == {0: offset}
     assert isinstance(await harness.now("g", commit(9, ids["a"], 1)), m.CommitAnswer)
+    harness.assert_nothing_waits()
+
+
+async def test_an_append_that_ends_after_its_shard_was_lost_does_not_lose_the_shard_again(
+    harness: ServiceHarness,
+) -> None:
+    store = harness.store
+    one, other = [f"g{n}" for n in range(50) if shard_of_group(f"g{n}", 4) == 1][:2]
+    await harness.now(one, commit(1))
+    store.scan_gate.shut()
+    store.faults.append(Fault.NOT_STORED)
+    await harness.now(one, commit(2))
+    assert store.scan_gate.waiting == 1, "the group is read again"
+    store.append_gate.shut()
+    store.faults.append(Fault.FENCED)
+    harness.ask(other, commit(1))
+    await settle()
+    store.acquire_gate.shut()
+    store.scan_errors.append(Fenced("planted: fenced"))
+    store.scan_gate.let_go()
+    await settle()
+    assert store.acquire_gate.waiting == 1, "the shard is taken again"
+    store.append_gate.let_go()
+    await settle()
+    store.acquire_gate.let_go()
+    await settle()
+    assert isinstance(await harness.now(other, commit(2)), m.CommitAnswer)
     harness.assert_nothing_waits()
 
 

@@ -16,7 +16,9 @@ from rallypoint.coordinator.core.cluster.decide import (
 from rallypoint.coordinator.core.effects import Failure, GroupUnloaded
 from rallypoint.coordinator.main import drain, give_up_everything, hand_over_everything
 from rallypoint.coordinator.runtime.cluster.member_node import LEASE_LOOKED_AT_MS, OPENING_MAX_MS
+from rallypoint.coordinator.runtime.condition import ShardState
 from rallypoint.coordinator.runtime.contract import NodeAddress, NodeCapacity
+from rallypoint.coordinator.runtime.shard import SLICE
 from rallypoint.coordinator.storage.cluster_codec import decode_announcement
 from rallypoint.coordinator.storage.contract import AppendDoubtful, Fenced, StoredDataInvalid, shard_keyspace
 from rallypoint.coordinator.storage.shared_contract import Owner
@@ -407,6 +409,29 @@ async def test_what_hangs_in_a_hand_over_at_a_stop_is_taken_by_others_before_the
     await cluster.clock.run(TURN_MS)
     assert (cluster["n2"].shards, cluster["n2"].has_registry) == (set(range(SHARDS)), True)
     await node.cut_short()
+
+
+async def test_a_shard_that_is_lost_while_its_groups_begin_is_taken_again(cluster: Cluster) -> None:
+    await cluster.start("n1")
+    node = cluster["n1"]
+    in_shard = (group_id for group_id in map("g-{}".format, count()) if shard_of_group(group_id, SHARDS) == 3)
+    group_ids = [next(in_shard) for _ in range(4 * SLICE)]
+    for group_id in group_ids:
+        assert isinstance(await node.service.call(group_id, commit(1), host=""), m.CommitAnswer)
+    cluster.contents.run_out("n1")
+    await settle()
+    node.store.take_new_lease()
+    shard = node.service._shards[3]
+    async with asyncio.timeout(30):
+        while shard.state is not ShardState.ACTIVE:
+            await asyncio.sleep(0)
+            cluster.clock.move(1)
+    cluster.contents.run_out("n1")
+    assert not isinstance(await node.service.call(group_ids[-1], commit(2), host=""), m.CommitAnswer)
+    assert not shard._is_listed
+    node.store.take_new_lease()
+    await cluster.clock.run(10_000)
+    cluster.check_owned_once()
 
 
 async def test_a_shard_that_cannot_be_loaded_is_dropped_once_when_another_node_has_it(cluster: Cluster) -> None:
