@@ -477,10 +477,31 @@ class Service:
             if connection is None:
                 # A turn later: who is made to leave hears first, on its channel, of the rebalance that begins with it.
                 answer.before_answer = partial(asyncio.get_running_loop().call_soon, answer.before_answer)
-            connections.on_call(group_id, request, None, connection)
+            self._on_call(group_id, request, None, connection)
         elif connection is not None or connections:
-            connections.on_call(group_id, request, answer, connection)
+            self._on_call(group_id, request, answer, connection)
         return answer
+
+    def _on_call(
+        self,
+        group_id: str,
+        request: GroupRequest,
+        answer: GroupAnswer | Failure | None,
+        connection: MemberConnection | None,
+    ) -> None:
+        """Let the registry know. A call over HTTP, which may be no heartbeat, takes its member from a channel: what
+        came on that counts on.
+        """
+        connections, member_id = self.connections, caller_of(request)
+        before = connections.connection_of(group_id, member_id) if connection is None and member_id else None
+        connections.on_call(group_id, request, answer, connection)
+        if before is not None and connections.connection_of(group_id, member_id) is None:
+            self._tell_heard(group_id, member_id, before)
+
+    def _tell_heard(self, group_id: str, member_id: str, connection: MemberConnection) -> None:
+        """Tell the group what came last on a connection that carries the member no longer, though it goes on."""
+        lost = ConnectionLost(member_id, by_client=False, heard_at_ms=connection.heard_at_ms)
+        self._shards[self._shard_of(group_id)].lose_member(group_id, lost)
 
     def _ask_group(self, group_id: str, request: GroupRequest, host: str) -> GroupAnswer | Failure | Waiting:
         if self.phase in _NOT_SERVING:
@@ -534,8 +555,7 @@ class Service:
         """The channel, if it carries the member, does so no longer. The session goes on from what came last."""
         if self.connections.connection_of(group_id, member_id) is connection:
             self.connections.drop(group_id, member_id, told=connection)
-            lost = ConnectionLost(member_id, by_client=False, heard_at_ms=connection.heard_at_ms)
-            self._shards[self._shard_of(group_id)].lose_member(group_id, lost)
+            self._tell_heard(group_id, member_id, connection)
 
     def end_channel(self, connection: MemberConnection, *, by_client: bool) -> None:
         """The connection is gone. Ended by its client's side, the members it carried have their grace to come back.

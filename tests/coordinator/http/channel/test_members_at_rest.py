@@ -135,6 +135,33 @@ async def test_what_comes_while_the_store_hangs_counts_though_the_timer_fired_be
         assert await count_of(api) == 0
 
 
+@pytest.mark.parametrize("word", ["sync", "heartbeat"])
+async def test_a_session_lasts_from_what_came_last_on_a_channel_that_its_member_left_for_http(word: str) -> None:
+    """What it says over HTTP may be no heartbeat."""
+    clock, store = ManualClock(), FaultyStore(MemoryStore())
+    async with at_rest(clock, store) as (api, client, beat):
+        clock.move(SESSION_MS - 100)
+        await say(api, client, beat, "ping")
+        if word == "sync":
+            assert (await post(api, "rebalance", {}))[0] == 200
+            left = asyncio.create_task(post(api, "sync", {**beat, "protocol_type": "consumer"}))
+        else:
+            # Of another generation, which is not known before the store has answered.
+            store.append_gate.shut()
+            writing = asyncio.create_task(api.request("PUT", "/v1/groups/g/cooldown", {"cooldown_ms": 500}))
+            await until(lambda: bool(store.append_gate.waiting))
+            left = asyncio.create_task(post(api, "heartbeat", {**beat, "generation_id": 7}))
+        await until(lambda: not api.service.connections.members_of("g"))
+        if word == "heartbeat":
+            store.append_gate.let_go()
+            await writing
+        assert (await left)[0] == 409
+        clock.move(SESSION_MS - 50)
+        assert await count_of(api) == 1
+        clock.move(100)
+        assert await count_of(api) == 0
+
+
 async def test_a_member_that_its_client_answers_for_no_longer_lives_for_a_session() -> None:
     clock = ManualClock()
     async with at_rest(clock) as (api, client, beat):
