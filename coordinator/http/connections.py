@@ -611,7 +611,11 @@ class HttpServer(web.Server):
         """Called by aiohttp as the service stops. What is being answered has so many seconds, a handshake none."""
         for connection in tuple(self._handshakes):
             connection.abort()
+        now_s = asyncio.get_running_loop().time
+        over_s = now_s() + (timeout or 0)
         await asyncio.gather(shut_down(self.connections, timeout), self._end_channels(timeout))
+        # A handshake that was being answered has become a channel meanwhile.
+        await self._end_channels(max(0, over_s - now_s()))
 
     async def _end_channels(self, timeout_s: float | None) -> None:
         """Those that are open yet have so long to end by themselves. Returns when all have ended."""

@@ -116,6 +116,7 @@ class Channels:
 
     def _ended(self, channel: Channel) -> None:
         self._unauthenticated.remove(channel)
+        self._context.bodies.release(channel)  # of one that was never served, too
         if self._open.pop(channel, self) is None:
             self._context.metrics.channels_open(-1)
 

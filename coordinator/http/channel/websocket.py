@@ -105,8 +105,7 @@ async def _serve(speaker: Speaker, socket: "WebSocket") -> None:
         forget_frames(error)
         raise
     finally:
-        socket.stop()
-        socket.transport.close()
+        socket.finish()
 
 
 class WebSocket(asyncio.Protocol):
@@ -189,8 +188,10 @@ class WebSocket(asyncio.Protocol):
     def connection_lost(self, exc: BaseException | None) -> None:
         """Called by the event loop."""
         self.incoming.lose(exc)
+        self._stop_timer()
         if self.serving is not None:
-            self.serving.cancel()
+            # A turn later: a task that is cancelled before its first step never runs, and lets go of nothing.
+            asyncio.get_running_loop().call_soon(self.serving.cancel)
         server, self.server = self.server, None
         if server is not None:
             server.channel_lost(self)
@@ -281,6 +282,15 @@ class WebSocket(asyncio.Protocol):
             self._look.cancel()
             self._look = None
         self._stop_timer()
+
+    def finish(self) -> None:
+        """Stop, and close the connection as soon as what was sent has left. It is cut where that takes longer than a
+        ping and its answer: a client that has said its close may not read, and nobody looks for life any more.
+        """
+        self.stop()
+        self.transport.close()
+        if self.server is not None:  # else the connection is lost already
+            self._answer_timer = Deadline(self._pings.clock, self._answer_ms * 3, self.transport.abort)
 
     def _on_close(self) -> None:
         """The client's close. It is answered, unless this side's came first."""

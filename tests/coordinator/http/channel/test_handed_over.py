@@ -2,12 +2,16 @@
 
 import asyncio
 import gc
+from typing import Any
 
 import pytest
 from aiohttp import web
 
 from rallypoint.coordinator.access.tokens import hash_token
+from rallypoint.coordinator.http.channel.channels import Channels
+from rallypoint.coordinator.http.channel.websocket import WebSocket
 from rallypoint.coordinator.http.connections import Connection
+from rallypoint.coordinator.http.requests.large_bodies import LARGE_BYTES
 from rallypoint.coordinator.http.security import SecurityPolicy
 from tests.coordinator.runtime.test_waiting_requests import until
 from tests.fakes.api_server import ApiClient
@@ -96,6 +100,70 @@ async def test_a_channel_that_is_open_as_the_server_stops_has_its_time_and_is_cu
         await stopping
         assert counts(api) == (0, 0)
         assert api.metrics.closed == {"closed": 1, "lost": 1}
+
+
+@pytest.fixture
+def goes_on(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Behind the answer to a handshake, a request may wait for its turn. Here it waits for this."""
+    event = asyncio.Event()
+    shake_hands = Channels.open
+
+    async def shake_hands_and_wait(channels: Channels, *given: Any) -> Any:
+        answer = await shake_hands(channels, *given)
+        await event.wait()
+        return answer
+
+    monkeypatch.setattr(Channels, "open", shake_hands_and_wait)
+    return event
+
+
+async def test_a_handshake_that_is_answered_while_the_server_stops_is_a_channel_that_it_ends_too(
+    goes_on: asyncio.Event,
+) -> None:
+    async with open_service() as api, raw_channel(api.port) as channel:
+        stopping = asyncio.create_task(api.server.shutdown(0.5))
+        await asyncio.sleep(0.05)
+        goes_on.set()
+        await stopping
+        assert not api.server._channels
+        assert await channel.to_the_end() == ([], 1006)
+        assert api.metrics.closed == {"lost": 1}
+
+
+@pytest.mark.parametrize("when", ["before", "as"])
+async def test_of_a_connection_that_is_lost_about_when_it_is_handed_over_nothing_is_left(
+    goes_on: asyncio.Event, when: str
+) -> None:
+    async with open_service() as api, raw_channel(api.port, frame(b"x" * 300_000)[:200_000]):
+        bodies = api.http_api.bodies
+        await until(lambda: bodies.total_bytes > LARGE_BYTES)
+        (connection,) = api.server.connections
+        assert isinstance(connection, Connection)
+        if when == "as":
+            goes_on.set()  # its task has its turn, and hands over, before the loss is told
+        connection.abort()
+        await until(lambda: api.server.ended_count == 1)
+        goes_on.set()
+        await until(lambda: not api.http_api.channels._open)
+        assert bodies.total_bytes == 0
+        assert counts(api) == (0, 0)
+
+
+async def test_who_says_its_close_and_does_not_read_is_cut() -> None:
+    """It is pinged no more, so what was sent to it would wait for as long as it likes."""
+    async with open_service(channel_ping_interval_ms=200) as api, raw_channel(api.port) as channel:
+        await until(lambda: not api.server.connections)
+        (served,) = api.server._channels
+        assert isinstance(served, WebSocket)
+        transport = channel.writer.transport
+        assert isinstance(transport, asyncio.Transport)
+        transport.pause_reading()
+        served.send_text(b"x" * 32_000_000)  # more than the systems hold on the way
+        channel.send(frame(b"\x03\xe8", 0x88))
+        await until(lambda: api.metrics.closed == {"closed": 1})
+        assert served.unsent_bytes
+        await until(lambda: api.server.ended_count == 1)
+        assert counts(api) == (0, 0)
 
 
 async def test_a_channel_that_waits_for_its_token_makes_place_as_any_stranger() -> None:
