@@ -11,8 +11,10 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from itertools import count
 
 from rallypoint.member.assignment import Assignment
+from rallypoint.member.core.backoff import is_told
 from rallypoint.member.core.topic_growth import matching, rebalance_reason, topics_to_count
 from rallypoint.member.errors import MemberError
 from rallypoint.member.options import MemberOptions, check_topics
@@ -84,13 +86,14 @@ class TopicWatch:
         asking again does not cure.
         """
         delay_ms = self._options.retry_backoff_ms
-        while True:
+        for failures in count(1):
             try:
                 await self._look_for_topics()
             except Exception as error:  # of the user's function, or of the service
                 if isinstance(error, MemberError) and not error.retriable:
                     raise
-                self._warn(f"the topics cannot be had yet: {type(error).__name__}: {error}; trying again")
+                if is_told(failures):
+                    self._warn(f"the topics cannot be had yet: {type(error).__name__}: {error}; trying again")
                 await asyncio.sleep(delay_ms / 1000)
                 delay_ms = min(2 * delay_ms, self._options.retry_backoff_max_ms)
             else:

@@ -7,6 +7,7 @@ the planner and for the search for missing topics, which run in other threads.
 import logging
 from difflib import get_close_matches
 
+from rallypoint.member.core.backoff import is_told
 from rallypoint.member.core.topic_growth import matching
 from rallypoint.spark_bridge.errors import SourceError
 from rallypoint.spark_bridge.options import BridgeOptions
@@ -54,11 +55,10 @@ class Subscription:
     def look_for_missing(self) -> None:
         """Look for the missing topics again. May take as long as the source waits for its brokers.
 
-        Topics that are still missing, and failures, are logged at the first look, the second, the fourth, the eighth
-        and so on, because someone may read the log much later.
+        Topics that are still missing, and failures, are logged more and more seldom.
         """
         self._looks += 1
-        says = self._looks & (self._looks - 1) == 0
+        says = is_told(self._looks)
         try:
             found = self._source.partitions(self.missing)
         except SourceError as error:

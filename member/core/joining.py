@@ -9,6 +9,7 @@ from rallypoint.assignors.contract import Assignor
 from rallypoint.member.assignment import Assignment
 from rallypoint.member.core import requests
 from rallypoint.member.core.actions import Assign, CallBack, CompareCounts
+from rallypoint.member.core.backoff import is_told
 from rallypoint.member.core.context import ASSIGN, MEMBER, SESSION, Ending, MemberContext
 from rallypoint.member.core.dispatch import Intent, Settled
 from rallypoint.member.core.events import Callback, Draw
@@ -141,8 +142,10 @@ class Joining:
         """It could not be made."""
         context = self._context
         if retriable:
-            context.warn(f"the partition counts cannot be had yet: {error}; trying again")
-            context.net.set_timer(ASSIGN, now_ms + max(1, context.net.count_failure(MEMBER, draw.jitter)))
+            delay_ms = max(1, context.net.count_failure(MEMBER, draw.jitter))
+            if is_told(context.net.slot(MEMBER).failures):
+                context.warn(f"the partition counts cannot be had yet: {error}; trying again")
+            context.net.set_timer(ASSIGN, now_ms + delay_ms)
             return
         failure = AssignorFailed(f"no assignment with {self._protocol_name!r}: {type(error).__name__}: {error}")
         failure.__cause__ = error

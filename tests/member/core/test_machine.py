@@ -343,6 +343,14 @@ def test_partition_counts_that_cannot_be_had_yet_are_asked_again() -> None:
     assert harness.state() is State.SYNCING
 
 
+def test_partition_counts_that_cannot_be_had_for_long_are_told_more_and_more_seldom() -> None:
+    harness = MembershipHarness().to_assigning()
+    for _ in range(20):
+        harness.feed(ev.AssignmentFailed(harness.open.pop("assign").call_id, OSError("down"), retriable=True))
+        harness.wait(2_000)
+    assert harness.warnings == ["the partition counts cannot be had yet: down; trying again"] * 5
+
+
 # --- heartbeats ------------------------------------------------------------------------------------------------------
 
 
