@@ -194,7 +194,9 @@ class HeardLives(ClusterLaw):
                 known = heard[member_id] = Heard(None, None, -member.terms.session_timeout_ms, 0)
             node_ms = None if connection is None else connection.heard_at_ms
             if node_ms is not None and (connection, node_ms) != (known.connection, known.node_ms):
-                known.connection, known.node_ms, known.at_ms = connection, node_ms, self.sight.now_ms
+                # The answer to a first join binds the member, to a channel that may have been silent since its call.
+                ago_ms = node.service.clock.now_ms() - node_ms
+                known.connection, known.node_ms, known.at_ms = connection, node_ms, self.sight.now_ms - ago_ms
             # A step that took it out may not have been stored, and then it is back.
             known.gone_at_ms, known.session_ms = None, 0 if member.is_new else member.terms.session_timeout_ms
         for member_id in heard.keys() - group.members.keys():
