@@ -50,7 +50,11 @@ query waits for it."""
 CHECK_SECONDS = 60.0
 
 LOOK_SECONDS = 0.01
-"""How often to ask whether the start of a refused query has been announced: it must be stopped before it reads."""
+"""How often to ask whether the start of a refused query has been announced: it must be stopped before it reads. And
+whether the end of a stopped one has been."""
+
+END_SECONDS = 5.0
+"""How long a stop waits until the listener has heard of the end of the query."""
 
 STATEFUL = (
     "the query keeps state ({operators}), which does not move with a partition to another member of the group, so"
@@ -71,6 +75,9 @@ _usable: set[str] = set()
 
 _watched: set[int] = set()
 """Sessions, by the identity of their Java object, that have the listener."""
+
+_runs: set[str] = set()
+"""Runs of queries whose start a listener has heard of, and whose end it has not."""
 
 
 def register(spark: SparkSession) -> None:
@@ -102,9 +109,25 @@ def stop(query: "StreamingQuery", timeout_ms: int = 60_000) -> bool:
     waits for its answer. May be called from any thread and in a signal handler.
     """
     control = control_directory()
-    return run_beside(
-        lambda sleep, say: Stop(query, control, lambda: _readers(query), sleep=sleep, say=say).run(timeout_ms)
-    )
+
+    def attempt(sleep: Callable[[float], None], say: Callable[[str], None]) -> bool:
+        is_committed = Stop(query, control, lambda: _readers(query), sleep=sleep, say=say).run(timeout_ms)
+        _wait_until_heard(str(query.runId), sleep)
+        return is_committed
+
+    return run_beside(attempt)
+
+
+def _wait_until_heard(run: str, sleep: Callable[[float], None]) -> None:
+    """Wait until the listener has heard of the end of a run.
+
+    A program mostly ends after its `stop`. Were Spark still about to tell the listener then, it would find no Python
+    and log that, with a traceback.
+    """
+    deadline = time.monotonic() + END_SECONDS
+    while run in _runs and time.monotonic() < deadline:
+        sleep(LOOK_SECONDS)
+    sleep(LOOK_SECONDS)  # what the listener returns is on its way to Spark
 
 
 def choose_python(spark: SparkSession) -> None:
@@ -192,6 +215,7 @@ class QueryListener(StreamingQueryListener):
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
         """Check the engine and the sink. Spark starts the source only after all listeners have returned."""
+        _runs.add(str(event.runId))
         query = self._spark.streams.get(str(event.id))
         reason = None if query is None else _refusal(query)
         if query is not None and reason is not None:
@@ -226,6 +250,7 @@ class QueryListener(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """Forget the run."""
         self._checked.discard(str(event.runId))
+        _runs.discard(str(event.runId))
 
 
 def _refusal(query: "StreamingQuery") -> str | None:

@@ -99,4 +99,5 @@ def stream_with_spark(reader: Reader) -> None:
     driver.wait_for("Press Enter", *(f"click {number}" for number in range(8)))
     driver.type("")
     driver.wait_until_done()
+    assert "Exception" not in driver.shown()
     assert reader.offsets("try-spark") == dict.fromkeys("0123", 2)

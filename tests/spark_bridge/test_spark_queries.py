@@ -95,6 +95,15 @@ class SlowListener(StreamingQueryListener):
         self.terminated = True
 
 
+class LateListener(SlowListener):
+    """A user's listener that takes its time with a query's end."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """Spark tells the listeners one after the other."""
+        time.sleep(1)
+        self.terminated = True
+
+
 @pytest.fixture
 def fixture(
     spark: SparkSession, service: str, tmp_path: Path, request: pytest.FixtureRequest
@@ -336,6 +345,22 @@ def test_the_refusal_of_a_query_leaves_every_listener_of_the_session(
     wait_until(lambda: not refused.isActive, "the refusal")
     wait_until(lambda: listener.terminated, "the end of the query, by the listener")
     assert len(spark.streams._jsqm.listListeners()) == before
+    spark.streams.removeListener(listener)
+
+
+def test_a_stop_returns_when_the_listeners_have_heard_of_the_end(spark: SparkSession, fixture: QueryFixture) -> None:
+    """A program may end then: Spark would log a traceback if it found no Python to tell."""
+    listener = LateListener()
+    others = spark.streams._jsqm.listListeners()
+    for other in others:
+        spark.streams._jsqm.removeListener(other)
+    spark.streams.addListener(listener)  # the first of all
+    for other in others:
+        spark.streams._jsqm.addListener(other)
+    query = fixture.start("heard")
+    wait_until(lambda: query.lastProgress is not None, "a batch", query)
+    assert stop(query)
+    assert listener.terminated
     spark.streams.removeListener(listener)
 
 
