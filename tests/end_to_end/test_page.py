@@ -135,6 +135,14 @@ def test_a_group_shows_its_members_and_what_each_owns(page: Browser) -> None:
     assert page.evaluate("location.hash") == "#/groups/clicks/members?member=bert"
 
 
+def test_a_group_that_is_not_there_yet_is_shown_once_it_is(page: Browser, service: ServiceProcess) -> None:
+    page.go(place_of("groups", "to-come"))
+    page.wait(".notice:not(.err)", text="There is no group 'to-come'. This page shows it as soon as there is one.")
+    asyncio.run(commit_to_groups(service.url, ["to-come"]))
+    page.wait("h1 + .badges .badge", text="Empty")
+    page.wait("main > section > .notice", gone=True)
+
+
 def test_what_happens_is_seen_without_a_reload(page: Browser, service: ServiceProcess) -> None:
     page.go(place_of("groups", "clicks"))
     page.wait("h1", text="clicks")

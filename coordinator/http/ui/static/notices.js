@@ -24,6 +24,9 @@ export function Failed({ problem, retry, stale }) {
       ${stale && html`<p class="faint">What is shown below is what was known before.</p>`}
     </div>`;
   }
+  if (problem.errorName === "GROUP_ID_NOT_FOUND" && !stale) {
+    return html`<div class="notice"><p><${Text} as="span">${problem.message}<//> This page shows it as soon as there is one.</p></div>`;
+  }
   const name = problem.errorName && problem.errorName !== "UNREACHABLE" ? problem.errorName : "";
   return html`<div class="notice err">
     <p><span class="mark" aria-hidden="true">✖</span> <${Text} as="span">${problem.message}<//>${" "}
