@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from rallypoint.cli.endings import ENDING, STATUSES, Ended, fail, say, warn
+from rallypoint.cli.output.text import counted
 from rallypoint.coordinator import backups
 from rallypoint.coordinator.settings import Settings, SettingsError, load_settings
 from rallypoint.coordinator.storage.contract import StorageError
@@ -110,7 +111,8 @@ def _restore(given: argparse.Namespace) -> None:
     storage = _storage_of(given)
     restored, is_whole = backups.restore(given.file, storage, replace=given.force, now_ms=time.time_ns() // 1_000_000)
     say(
-        f"restored {storage} from {given.file}: {restored.groups} groups, {restored.offsets} committed offsets",
+        f"restored {storage} from {given.file}: {counted(restored.groups, 'group')},"
+        f" {counted(restored.offsets, 'committed offset')}",
         "Committed offsets are those of the backup: records whose offsets were committed since then are read again.",
         f"Members join again by themselves, in generations above {restored.generation_floor}.",
         f"That number is by the clock alone, for {restored.unread}. It is above all earlier generations, if the"

@@ -17,7 +17,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """End with 2. `message`: argparse's own, or one of this module."""
         text = message.removeprefix("argument ").rstrip(".")
-        self.exit(2, f"{self.prog}: {text}. `{self.prog} --help` says more.\n")
+        end = "" if text.endswith("?") else "."
+        self.exit(2, f"{self.prog}: {text}{end} `{self.prog} --help` says more.\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse the words of this command. What is unknown is said by the command that got it, and not by `rallypoint`

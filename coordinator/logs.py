@@ -185,8 +185,8 @@ class EventLog:
         elif isinstance(event, JoinPhaseEnded):
             _tell(
                 event,
-                "generation %d has %d members, after a join phase of %d ms",
-                *(event.generation_id, event.member_count, event.duration_ms),
+                "generation %d has %d member%s, after a join phase of %d ms",
+                *(event.generation_id, event.member_count, "" if event.member_count == 1 else "s", event.duration_ms),
             )
         elif isinstance(event, SyncPhaseEnded):
             _tell(

@@ -167,10 +167,12 @@ class Transport:
         if isinstance(error, TimeoutError):
             return f"it gave no answer within {self._timeout_s:g} seconds"
         if isinstance(error, http.client.RemoteDisconnected | ConnectionError | http.client.IncompleteRead):
-            closed = "it closed the connection without an answer"
             # A service sends no alert that says so.
-            hint = "; a node that does not accept the client's certificate, or misses one (--cert), does so"
-            return closed + hint if base.startswith("https:") else closed
+            hint = {
+                "https": "; a node that does not accept the client's certificate, or misses one (--cert), does so",
+                "http": "; a node that speaks TLS does so, and its URL begins with https",
+            }
+            return "it closed the connection without an answer" + hint.get(base.partition(":")[0], "")
         return f"its answer is not HTTP: {type(error).__name__}"
 
 

@@ -235,7 +235,7 @@ class _TokenCommand:
                 self._words, stdout=subprocess.PIPE, text=True, timeout=TOKEN_COMMAND_TIMEOUT_S, check=False
             )
         except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-            raise UsageError(f"{said} cannot be run: {error}.") from error
+            raise UsageError(f"{said} cannot be run: {getattr(error, 'strerror', None) or error}.") from error
         token = ended.stdout.strip()
         if ended.returncode:
             raise UsageError(f"{said} ended with status {ended.returncode}.")

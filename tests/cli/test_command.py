@@ -93,6 +93,7 @@ def test_wrong_usage_ends_with_2_and_a_sentence(line: str, said: str, capsys: py
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+    assert "?." not in error
     assert "--help`" in error or "COMMAND" in error
 
 

@@ -62,7 +62,11 @@ def test_a_token_of_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("command", "said"),
-    [("false", "ended with status 1"), (["no-such-program"], "cannot be run"), ("true", "printed no token")],
+    [
+        ("false", "ended with status 1"),
+        (["no-such-program"], "no-such-program, cannot be run: No such file"),
+        ("true", "printed no token"),
+    ],
 )
 def test_a_command_that_gives_no_token_is_named(command: Any, said: str) -> None:
     contexts = {"current": "x", "contexts": {"x": {"coordinator": "http://h:1", "token_command": command}}}

@@ -80,6 +80,11 @@ def test_a_named_authority_and_a_client_s_certificate(url: str, folder: Path, ca
     assert main([*words, "--cert", f"{folder}/client.pem", "--key", f"{folder}/server.key"]) == 2
 
 
+def test_a_url_that_lacks_the_s_is_found_out(url: str, capsys: Captured) -> None:
+    assert main(["groups", "--coordinator", url.replace("https:", "http:")]) == 3
+    assert "a node that speaks TLS does so, and its URL begins with https" in capsys.readouterr().err
+
+
 @pytest.fixture
 def silent_url(folder: Path) -> Iterator[str]:
     """A server that ends each connection behind its handshake, as one does that refuses a certificate."""

@@ -143,6 +143,7 @@ def test_the_log_answers_why_a_group_rebalanced(caplog: pytest.LogCaptureFixture
         told.event(GroupThawed("g", lifted=False))
         told.event(GroupThawed("g", lifted=True))
         told.event(JoinPhaseEnded("g", 5, 120, 2, 7))
+        told.event(JoinPhaseEnded("g", 6, 120, 1, 8))
         told.event(SyncPhaseEnded("g", 5, 7, 7, None))
         told.event(SessionExpired("g", "b-1"))
         told.event(SessionExpired("g", "c-1", pending=True))
@@ -159,6 +160,7 @@ def test_the_log_answers_why_a_group_rebalanced(caplog: pytest.LogCaptureFixture
         "group g: the freeze is over",
         "group g: the freeze was lifted",
         "group g: generation 5 has 2 members, after a join phase of 120 ms",
+        "group g: generation 6 has 1 member, after a join phase of 120 ms",
         "group g: generation 5 is assigned, after a sync phase of 7 ms",
         "group g: b-1 is dropped: the member was not heard of in time",
         "group g: c-1 is dropped: the id handed out was not used in time",

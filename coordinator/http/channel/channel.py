@@ -588,7 +588,8 @@ class Channel:
             return
         permit = self.permit
         if permit is None:
-            raise refuse_http(401, "The first message must be `authenticate`, with a token.", field="op")
+            detail = "The service wants a token: the first message of a channel must be `authenticate`, with one."
+            raise refuse_http(401, detail, field="op")
         if isinstance(call, s.CoordinatorCall):
             tell = partial(self._tell_refusal, call.id, call.op)
             self._answer(call.id, call.op, only_seen(self._context.service.find_coordinators(call.body), permit, tell))

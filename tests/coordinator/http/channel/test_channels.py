@@ -681,6 +681,7 @@ async def test_whose_first_message_is_no_known_token_is_shown_the_door(message: 
         status, problem = await client.answer(1)
         check_body(status, problem)
         assert status == (400 if message["op"] == "dance" else 401)
+        assert message["op"] != "fetch" or "wants a token" in problem["detail"], "members log it, and raise it"
         assert await client.close_code() == 1008
         assert client.pushes == []
         await eventually(lambda: api.metrics.closed == {"not_authenticated": 1})
