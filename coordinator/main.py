@@ -180,6 +180,7 @@ async def serve(
             capacity=limits.capacity,
             release=version,
             member_calls=None if tracing is None else tracing.rebalances,
+            wall_ms=wall_ms,
         )
         metrics.watch(service)
         api = HttpApi(

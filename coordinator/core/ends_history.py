@@ -4,6 +4,9 @@ Each report of ends is a sighting: at that time the partition ended there. A rec
 offset, so to begin at the last end that was reported at or before a time skips nothing younger. It may repeat some that
 is older: what was written between that report and the time.
 
+The times are those of the wall clock, by which operators name them. The service's own clock is behind after a stall: by
+that one a report would seem older than it is, and a reset would skip what was written meanwhile.
+
 Reports come every few seconds, and are kept a minute apart at the least; the older they are, the farther apart. All of
 a topic stand in one record, of a bounded size.
 """
@@ -72,12 +75,13 @@ def end_at(
     return None
 
 
-def why_unknown(history: EndsHistoryRecord | None, topic: str, partition: int, now_ms: int) -> str:
-    """Why no end at or before some time is known, in a sentence that says how far back it is."""
+def why_unknown(history: EndsHistoryRecord | None, topic: str, partition: int, wanted_ms: int) -> str:
+    """Why no end at or before the time is known, in a sentence that says how far back it is."""
     first = next((at_ms for at_ms, seen in _sightings(history) if partition in seen), None)
     if first is None:
         return f"No report of where partition {partition} of {topic!r} ends has been kept with its time."
-    ago = duration_text(now_ms - first)
+    later = duration_text(first - wanted_ms)
     return (
-        f"Where partition {partition} of {topic!r} ended is known since {first}, {ago} ago, and not for times before."
+        f"Where partition {partition} of {topic!r} ended is known since {first}, {later} after the time that was asked"
+        " for, and not for times before."
     )

@@ -110,7 +110,7 @@ def _reset_one(
         history = context.ends_history.get(topic)
         found = ends_history.end_at(history, partition, request.at_ms, end)
         if found is None:
-            detail = ends_history.why_unknown(history, topic, partition, context.now_ms)
+            detail = ends_history.why_unknown(history, topic, partition, request.at_ms)
             return _refused(before, ErrorCode.OFFSET_NOT_AVAILABLE, detail)
         reported_at_ms, target = found
     else:

@@ -116,6 +116,7 @@ class Service:
         capacity: NodeCapacity | None = None,
         release: str = "of no release",
         member_calls: MemberCalls | None = None,
+        wall_ms: Callable[[], int] | None = None,
     ) -> None:
         """Build the service; `start` loads it.
 
@@ -131,6 +132,7 @@ class Service:
         capacity: how much the node takes on over all its groups.
         release: the version of this release, which the store's format records.
         member_calls: hears of joins and syncs.
+        wall_ms: the wall clock, which dates reports of ends; the service's clock without it.
         """
         self.phase = Phase.STARTING
         self.parked_calls = 0
@@ -156,6 +158,7 @@ class Service:
             rules,
             lambda: self._is_store_newer,
             self._capacity.storage_append_timeout_ms,
+            clock.now_ms if wall_ms is None else wall_ms,
             cast(SharedStore, store) if ownership.is_shared else None,
             ownership.wake,
         )

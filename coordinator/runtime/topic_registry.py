@@ -70,11 +70,13 @@ class RegistryKeeper:
         rules: Rules,
         is_store_newer: Callable[[], bool],
         append_timeout_ms: int,
+        wall_ms: Callable[[], int],
         followed: SharedStore | None = None,
         on_lost: Callable[[], None] = lambda: None,
     ) -> None:
         """`layout` is written into a store that has none, and must be that of one that has. `is_store_newer`: a newer
-        minor version of the format was at work in it. `followed`: the store, if other nodes may own the keyspace.
+        minor version of the format was at work in it. `wall_ms`: the wall clock, which dates reports of ends: operators
+        name times by it, and a stall puts `clock` behind. `followed`: the store, if other nodes may own the keyspace.
         `on_lost`: called when it is dropped in such a store, for whoever decides whether it is to be taken again.
         """
         self.registry = Registry()
@@ -83,6 +85,7 @@ class RegistryKeeper:
         self.append_since_ms: int | None = None
         """When the append that is under way began; None where none is."""
         self._append_timeout_ms = append_timeout_ms
+        self._wall_ms = wall_ms
         self._layout = layout
         self.is_loaded = False
         self._store = store
@@ -310,7 +313,7 @@ class RegistryKeeper:
         async with self._turn:
             if self._keyspace is None or not self._is_ours:
                 return Failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The topic registry is not available; try again.")
-            decision = decide_topic(self.registry, change, self._rules, self._clock.now_ms())
+            decision = decide_topic(self.registry, change, self._rules, self._wall_ms())
             if decision.records:
                 failure = await self._store_all(self._keyspace, decision.records)
                 if failure is not None:

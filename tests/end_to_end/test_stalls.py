@@ -1,6 +1,7 @@
 """The service stands still for longer than any session: what came meanwhile is read first, and nobody is out."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from rallypoint.protocol.errors import ErrorCode
 from tests.end_to_end.service_process import ServiceProcess, running_service
 from tests.fakes.channel_client import ChannelClient, beat_body, join_body, sync_body
 
@@ -119,3 +121,21 @@ async def test_who_sent_heartbeats_while_the_service_stood_still_is_a_member_sti
             more = {series: count for series, count in after.items() if series.startswith(name)}
             assert more == {series: before.get(series, 0.0) for series in more}
         assert "the service stood still for" in service.log
+
+
+def test_a_reset_to_a_time_after_a_stall_goes_to_no_end_that_was_reported_later(tmp_path: Path) -> None:
+    """The service's own clock is behind by the stall: by that one the report would seem older than the time."""
+    with running_service(tmp_path) as service:
+        commit = {"generation_id": -1, "offsets": {"t": {"0": {"offset": 1}}}}
+        assert service.send("POST", "/v1/groups/g/offsets", commit)[0] == 200
+        service.pause()
+        time.sleep(3)
+        service.resume()
+        while "the service stood still for" not in service.log:
+            time.sleep(0.05)
+        before_ms = time.time_ns() // 1_000_000 - 1
+        assert service.send("PUT", "/v1/topics/t", {"partitions": 1, "end_offsets": {"0": 50}})[0] == 200
+        for at_ms, code in ((before_ms, ErrorCode.OFFSET_NOT_AVAILABLE), (before_ms + 60_000, ErrorCode.NONE)):
+            body = {"to": "time", "at_ms": at_ms, "topics": {"t": None}, "dry_run": True}
+            status, answer = service.send("POST", "/v1/groups/g/offsets/reset", body)
+            assert (status, answer["offsets"]["t"]["0"]["error_code"]) == (200, code)

@@ -1,7 +1,7 @@
 """A running service over a store that can be made to fail, on a clock that a test moves."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
@@ -54,6 +54,7 @@ class ServiceHarness:
         clock: ManualClock | None = None,
         store: Store | None = None,
         capacity: NodeCapacity | None = None,
+        wall_ms: Callable[[], int] | None = None,
     ) -> None:
         self.contents = MemoryContents() if contents is None else contents
         self.store = FaultyStore(MemoryStore(self.contents) if store is None else store)
@@ -70,6 +71,7 @@ class ServiceHarness:
             draw_id=lambda: f"{next(ids):04}",
             observer=self.watcher,
             capacity=capacity,
+            wall_ms=wall_ms,
         )
         self._tasks: list[asyncio.Task[Any]] = []
 

@@ -7,6 +7,7 @@ from rallypoint.coordinator.storage.memory import MemoryContents
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.service_harness import ServiceHarness, commit
 
 
@@ -45,6 +46,19 @@ async def test_it_is_stored_with_the_report_and_there_after_a_restart() -> None:
     assert stored(contents) == []
     assert (await put(again, first_ms + 60_000)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
     await again.service.drain()
+
+
+async def test_it_has_the_wall_clock_s_times_which_the_service_s_own_clock_is_behind_after_a_stall() -> None:
+    clock, stall_ms = ManualClock(), 3_600_000
+    harness = await ServiceHarness(clock=clock, wall_ms=lambda: clock.now_ms() + stall_ms).start()
+    assert isinstance(await harness.now("g", commit(1)), m.CommitAnswer)
+    reported_ms = clock.now_ms() + stall_ms
+    await report(harness, 50)
+    found = await put(harness, reported_ms)
+    assert (found.after, found.at_ms) == (50, reported_ms)
+    before = await put(harness, reported_ms - 1)
+    assert before.error_code == ErrorCode.OFFSET_NOT_AVAILABLE, "records up to 50 may be younger than that"
+    await harness.service.drain()
 
 
 async def test_one_that_is_damaged_keeps_no_topic_from_being_served() -> None:

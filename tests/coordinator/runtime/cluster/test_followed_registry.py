@@ -12,12 +12,16 @@ from tests.fakes.service_harness import RULES, SHARDS
 from tests.fakes.shared_memory import SharedContents, SharedMemoryStore
 
 
+def keeper_over(store: SharedMemoryStore, clock: ManualClock) -> RegistryKeeper:
+    return RegistryKeeper(
+        store, clock, LayoutRecord(SHARDS), lambda *_: None, RULES, lambda: False, 5_000, clock.now_ms, store
+    )
+
+
 async def test_a_follower_that_met_a_fault_does_not_begin_again_beside_the_owner() -> None:
     clock, store = ManualClock(), SharedMemoryStore(SharedContents(), "n1")
     store.follow_faults = 2
-    keeper = RegistryKeeper(
-        store, clock, LayoutRecord(SHARDS), lambda *_: None, RULES, lambda: False, 5_000, store, lambda: None
-    )
+    keeper = keeper_over(store, clock)
     opening = asyncio.create_task(keeper.open())
     await settle()
     assert store.follow_faults == 0, "the second fault costs a wait"
@@ -34,9 +38,7 @@ async def test_a_follower_that_met_a_fault_does_not_begin_again_beside_the_owner
 
 async def test_a_registry_that_was_acquired_and_could_not_be_loaded_is_given_back() -> None:
     clock, store = ManualClock(), SharedMemoryStore(SharedContents(), "n1")
-    keeper = RegistryKeeper(
-        store, clock, LayoutRecord(SHARDS), lambda *_: None, RULES, lambda: False, 5_000, store, lambda: None
-    )
+    keeper = keeper_over(store, clock)
     opening = asyncio.create_task(keeper.open())
     await settle()
     store.next_append_fails_with = AppendDoubtful("no answer")
