@@ -375,15 +375,20 @@ async def _refuse_live_nodes(opened: OpenedStore, source: OpenedStore | None) ->
 def _refuse_same(source_url: str, target_url: str) -> None:
     source, target = _place_of(source_url), _place_of(target_url)
     if isinstance(source, Path) and isinstance(target, Path):
-        is_same = os.path.realpath(source) == os.path.realpath(target) or (
-            source.exists() and target.exists() and os.path.samefile(source, target)
-        )
+        is_same = os.path.realpath(source) == os.path.realpath(target) or _is_same_file(source, target)
     elif isinstance(source, EtcdUrl) and isinstance(target, EtcdUrl):
         is_same = source.prefix == target.prefix and not set(source.addresses).isdisjoint(target.addresses)
     else:
         is_same = False
     if is_same:
         raise StorageUnavailable(f"{source_url} and {target_url} are the same store")
+
+
+def _is_same_file(source: Path, target: Path) -> bool:
+    try:
+        return os.path.samefile(source, target)
+    except OSError:  # one of them is not there, or cannot be looked at, which its opening says
+        return False
 
 
 def _place_of(url: str) -> Path | EtcdUrl:

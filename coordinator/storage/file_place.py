@@ -23,6 +23,22 @@ FILE_BYTES_MIN = 512
 """The smallest page of SQLite: a smaller file is none of a store."""
 
 
+def found_at(path: Path) -> os.stat_result | None:
+    """What is there; None where nothing is. Raises StorageUnavailable where the system does not say."""
+    try:
+        return os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise StorageUnavailable(f"cannot look at {path}: {error.strerror}") from error
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a folder is there. Raises StorageUnavailable where the system does not say."""
+    found = found_at(path)
+    return found is not None and stat.S_ISDIR(found.st_mode)
+
+
 def is_there(path: Path, note: Note | None) -> bool:
     """Whether the file is there, to be opened; False if it is to be made, since there never was one.
 

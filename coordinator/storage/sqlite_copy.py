@@ -20,7 +20,7 @@ from rallypoint.coordinator.storage import sqlite_schema
 from rallypoint.coordinator.storage.contract import StorageError, StorageUnavailable, StoredDataInvalid
 from rallypoint.coordinator.storage.file_lock import FileLock, Note, read_note
 from rallypoint.coordinator.storage.file_match import has_log, log_bytes, log_of, mismatch, sequence_alone
-from rallypoint.coordinator.storage.file_place import FILE_BYTES_MIN
+from rallypoint.coordinator.storage.file_place import FILE_BYTES_MIN, found_at, is_folder
 from rallypoint.coordinator.storage.replacing import (
     aside_of,
     give_name,
@@ -69,7 +69,8 @@ def back_up(path: Path, target: Path, progress: Progress = _go_on) -> int:
     raises. Then nothing is left.
     """
     real = Path(os.path.realpath(path))
-    if not real.is_file():
+    found = found_at(real)
+    if found is None or not stat.S_ISREG(found.st_mode):
         raise StorageUnavailable(f"there is no store {path}")
     _refuse_own(target, path, real)
     _refuse_present(target)
@@ -121,7 +122,7 @@ def restore(backup: Path, path: Path, look: Look, prepare: Prepare, *, replace: 
     StoredDataInvalid, and what `prepare` raises. Then the store is as it was, with its log, or the error says where it
     lies.
     """
-    if not path.parent.is_dir():
+    if not is_folder(path.parent):
         raise StorageUnavailable(f"cannot make {path}: the folder {path.parent} does not exist")
     real = Path(os.path.realpath(path))
     is_whole = _is_one_file(backup, real)

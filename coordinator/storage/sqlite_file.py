@@ -35,7 +35,7 @@ from rallypoint.coordinator.storage.contract import (
 )
 from rallypoint.coordinator.storage.file_lock import FileLock, Note
 from rallypoint.coordinator.storage.file_match import has_log, log_of, mismatch, sequence_alone
-from rallypoint.coordinator.storage.file_place import FilePlace, Remedy, Trouble, is_there
+from rallypoint.coordinator.storage.file_place import FilePlace, Remedy, Trouble, is_folder, is_there
 from rallypoint.coordinator.storage.replacing import what_lies_aside
 
 CHECKPOINT_PAGES = 1000
@@ -105,7 +105,7 @@ class SqliteFile:
         StoredDataInvalid, each naming it.
         """
         self.trouble: str | None = None
-        if not path.parent.is_dir():
+        if not is_folder(path.parent):
             raise StorageUnavailable(f"cannot open {path}: the folder {path.parent} does not exist")
         self.path = Path(os.path.realpath(path))
         self._connect = connect

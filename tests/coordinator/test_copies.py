@@ -235,6 +235,8 @@ async def test_a_file_that_is_not_there_or_is_in_use_is_refused(tmp_path: Path) 
     target = f"sqlite:///{tmp_path / 'b.db'}"
     with pytest.raises(StorageUnavailable, match="there is no store"):
         await copy_of(f"sqlite:///{tmp_path / 'none.db'}", target).run()
+    with pytest.raises(StorageUnavailable, match="File name too long"):
+        await copy_of(f"sqlite:///{tmp_path / ('long' * 64) / 'a.db'}", target).run()
     source = await made(tmp_path / "a.db")
     served = await open_store(source)
     for one, other in ((source, target), (target, source)):

@@ -123,6 +123,11 @@ async def test_the_parent_folder_must_exist(tmp_path: Path) -> None:
         await SqliteStore.open(tmp_path / "nowhere" / "store.db")
 
 
+async def test_a_folder_that_the_system_does_not_look_at_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StorageUnavailable, match="File name too long"):
+        await SqliteStore.open(tmp_path / ("long" * 64) / "store.db")
+
+
 async def test_a_folder_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "store.db").mkdir()
     with pytest.raises(StorageUnavailable, match="cannot open"):

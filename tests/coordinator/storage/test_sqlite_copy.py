@@ -355,6 +355,14 @@ def test_what_is_no_store_is_not_backed_up(path: Path, backup: Path, content: by
     assert list(backup.parent.iterdir()) == [path.parent]
 
 
+def test_a_place_that_the_system_does_not_look_at_is_named(tmp_path: Path, backup: Path) -> None:
+    place = tmp_path / ("long" * 64) / "store.db"
+    with pytest.raises(StorageUnavailable, match="File name too long"):
+        back_up(place, backup)
+    with pytest.raises(StorageUnavailable, match="File name too long"):
+        restore(backup, place, replace=False)
+
+
 def test_a_backup_comes_back(path: Path, backup: Path) -> None:
     file = SqliteFile(path)
     epoch = file.acquire("s")
