@@ -1,9 +1,12 @@
 """Several stores of different nodes over one etcd, in memory or real, for the suite of the shared contract."""
 
+import asyncio
+import base64
 import uuid
 from typing import Protocol
 
 from rallypoint.coordinator.storage.engines import open_store
+from rallypoint.coordinator.storage.etcd.client import Delete, Txn
 from rallypoint.coordinator.storage.etcd.store import EtcdStore
 from tests.fakes.engines import SMALL_LIMITS
 from tests.fakes.fake_etcd import FakeEtcd, FakeEtcdClient, TaskDriver
@@ -23,6 +26,9 @@ class EtcdWorld(Protocol):
 
     def compact(self, revision: int) -> None:
         """Let etcd forget what was before the revision."""
+
+    async def delete(self, key: bytes) -> None:
+        """As an operator does by hand."""
 
 
 async def stop_renewing(store: EtcdStore) -> None:
@@ -57,6 +63,9 @@ class FakeWorld:
     def compact(self, revision: int) -> None:
         self.etcd.compact(revision)
 
+    async def delete(self, key: bytes) -> None:
+        await FakeEtcdClient(self.etcd).txn(Txn((), (Delete(key),)), 1.0)
+
 
 class RealWorld:
     def __init__(self, etcd: RealEtcd) -> None:
@@ -71,3 +80,6 @@ class RealWorld:
 
     def compact(self, revision: int) -> None:
         self._etcd.compact(revision)
+
+    async def delete(self, key: bytes) -> None:
+        await asyncio.to_thread(self._etcd.ask, "kv/deleterange", {"key": base64.b64encode(key).decode()})

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from rallypoint.coordinator.storage.contract import KeyspaceHeld
 from rallypoint.coordinator.storage.etcd.client import (
+    Compare,
     Delete,
     EtcdClient,
     EtcdError,
@@ -232,9 +233,15 @@ class NodeLease:
             self._announced_under = lease
 
     async def write_key(self, lease: int, announcement: bytes | None) -> None:
-        """Write the node's key again, which shows that etcd takes writes. Raises EtcdError."""
+        """Write the node's key again, which shows that etcd takes writes. Raises EtcdError.
+
+        Also where somebody has deleted it: until it is there, nobody finds this node, nor takes what it owns.
+        """
         put = Put(self._key, node_value(self._identity, announcement), lease)
-        await self._client.txn(Txn((LeaseEquals(self._key, lease),), (put,)), CALL_TIMEOUT_S)
+        compares: tuple[Compare, ...] = (LeaseEquals(self._key, lease), ModEquals(self._key, 0))
+        for compare in compares:
+            if (await self._client.txn(Txn((compare,), (put,)), CALL_TIMEOUT_S)).succeeded:
+                return
 
     async def give_up(self) -> None:
         """End the lease, so that all that hangs on it is free at once. Raises EtcdError: then it runs out by itself."""

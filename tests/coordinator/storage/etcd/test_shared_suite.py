@@ -195,6 +195,21 @@ async def test_a_node_that_was_silent_for_longer_than_its_lease_takes_a_new_one_
     await written(a, "s", Write(b"k", b""))
 
 
+async def test_a_node_whose_key_somebody_has_deleted_is_announced_again_on_its_lease(
+    world: EtcdWorld, open_node: Open
+) -> None:
+    a, b = await open_node("a"), await open_node("b")
+    await a.announce(b"http://a")
+    async with aclosing(cast(Any, b.states())) as states:
+        await state_with(states, lambda state: state.nodes == {"a": b"http://a"})
+        await world.delete(a.keys.node("a"))
+        await state_with(states, lambda state: not state.nodes)
+        await a.announce(b"http://a")
+        await state_with(states, lambda state: state.nodes == {"a": b"http://a"})
+        await a.close()
+        await state_with(states, lambda state: not state.nodes)
+
+
 async def state_with(states: Any, fits: Callable[[ClusterState], bool]) -> ClusterState:
     async with asyncio.timeout(PATIENCE_S):
         async for state in states:
