@@ -176,22 +176,28 @@ class EventStream(EventResponse):
         if self._first_gap is not None and not await self._write(self._gap(self._first_gap, None, self._cursor)):
             return False
         lost_reason = CURSOR_TOO_OLD
+        said_ms = self._clock.now_ms()
         while True:
             chunk = self._next_chunk(lost_reason)
             lost_reason = SLOW_READER
             if not self._has_caught_up and self._reader.number >= self._kept_number:
                 self._has_caught_up = True
                 chunk += caught_up(self._cursor)
-            if chunk and not await self._write(chunk):
-                return False
+            heartbeat_ms = said_ms + self._limits.events_heartbeat_interval_ms
+            # Events that are not wanted leave it as quiet as none.
+            if not chunk and self._has_caught_up and self._clock.now_ms() >= heartbeat_ms:
+                chunk = heartbeat(self._cursor)
+            if chunk:
+                if not await self._write(chunk):
+                    return False
+                said_ms = self._clock.now_ms()
             if self._reader.has_more:
                 # A client that takes everything at once must not keep the others from their turn.
                 await asyncio.sleep(0)
                 continue
             if self._feed.is_closed:
                 return True
-            if not await self._wait() and not await self._write(heartbeat(self._cursor)):
-                return False
+            await self._wait(said_ms + self._limits.events_heartbeat_interval_ms)
 
     def _next_chunk(self, lost_reason: str) -> bytes:
         """What is to be written next; nothing where no event of the next ones is wanted."""
@@ -220,11 +226,10 @@ class EventStream(EventResponse):
     def _unread_count(self) -> int:
         return self._reader.unread_count
 
-    async def _wait(self) -> bool:
-        """Until something has happened; False where it is time for a heartbeat."""
+    async def _wait(self, until_ms: int) -> None:
+        """Until something has happened, or it is time for a heartbeat."""
         try:
-            async with time_limit(self._clock, self._limits.events_heartbeat_interval_ms):
+            async with time_limit(self._clock, max(0, until_ms - self._clock.now_ms())):
                 await self._reader.wait()
         except TimeoutError:
-            return False
-        return True
+            pass

@@ -239,6 +239,26 @@ async def test_filters(query: str, expected: list[str]) -> None:
         assert reader.cursor == "life-4"
 
 
+async def test_what_is_not_wanted_keeps_no_heartbeat_back() -> None:
+    feed = feed_of()
+
+    async def happen() -> None:
+        while True:
+            feed.event(GroupCreated("other"))
+            await asyncio.sleep(0.005)
+
+    async with api_of(feed, events_heartbeat_interval_ms=50) as api, reading(api, "?group_id=quiet") as reader:
+        happening = asyncio.create_task(happen())
+        try:
+            async with asyncio.timeout(30):
+                while reader.heartbeats < 3:
+                    with pytest.raises(TimeoutError):
+                        await reader.next(0.1)
+        finally:
+            happening.cancel()
+        assert int(reader.cursor.removeprefix("life-")) > 1, "it says how far it has come"
+
+
 @pytest.mark.parametrize("how", ["header", "query", "both"])
 async def test_who_comes_back_with_its_cursor_loses_nothing(how: str) -> None:
     feed = feed_of()
