@@ -1,5 +1,6 @@
 """What each operation does with a request: read it, ask the service, hand on the answer. No rule lives here."""
 
+import asyncio
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -196,7 +197,11 @@ class Handlers:
         check_call(permit, operation, group_id, parsed)
         if type(parsed) is m.LeaveRequest and not takes_out_others(parsed):
             note_unchanged()  # a member's own leave is no operator's change
-        if not permit.can_be_lost:
+        if getattr(parsed, "dry_run", False):
+            note_unchanged()
+        if is_from_outside(parsed):
+            answer = await self._commit_from_outside(operation, group_id, parsed, permit, host)
+        elif not permit.can_be_lost:
             answer = await self._service.call(group_id, parsed, host=host)
         elif isinstance(parsed, m.JoinRequest | m.SyncRequest | m.HeartbeatRequest) and _may_wait(parsed):
             # A static member's first join has no id yet; an operator's removal takes the name of its instance, too.
@@ -206,10 +211,20 @@ class Handlers:
         else:
             answer = await self._service.call(group_id, parsed, host=host)
             self._members.note_answer(group_id, parsed, answer, permit)
-        if getattr(parsed, "dry_run", False):
-            note_unchanged()
-        if is_from_outside(parsed) and not isinstance(answer, Failure):
-            self._audit.committed(permit.caller.name, host, operation, group_id, _request_id())
+        return answer
+
+    async def _commit_from_outside(
+        self, operation: str, group_id: str, parsed: GroupRequest, permit: Permit, host: str
+    ) -> Answer:
+        """It has its line in the audit log, also if its client does not wait for the answer."""
+        tell = partial(self._audit.committed, permit.caller.name, host, operation, group_id, _request_id())
+        try:
+            answer = await self._service.call(group_id, parsed, host=host)
+        except asyncio.CancelledError:
+            tell(is_answered=False)
+            raise
+        if not isinstance(answer, Failure):
+            tell()
         return answer
 
     async def _read(self, request: web.BaseRequest, model: type[Model], group_id: str = "") -> Model:
@@ -420,7 +435,7 @@ class Handlers:
         refuse_query(query)
         _check_topic(ids["topic"])
         parsed, known = await self._read(request, m.PutTopicRequest), self._service.find_topic(ids["topic"])
-        if parsed.end_offsets and isinstance(known, m.Topic) and known.partitions == parsed.partitions:
+        if parsed.end_offsets and isinstance(known, m.Topic) and _is_as_known(parsed, known):
             note_unchanged()  # how far the topic is; members report it every few seconds
         return await self._service.put_topic(ids["topic"], parsed)
 
@@ -482,6 +497,13 @@ def _shard_of_path(text: str) -> int:
     if not _SHARD.fullmatch(text):
         raise refuse(ErrorCode.INVALID_REQUEST, "A shard is a whole number.", field="shard")
     return int(text)
+
+
+def _is_as_known(asked: m.PutTopicRequest, known: m.Topic) -> bool:
+    """Whether the topic stays as it is, but for its ends."""
+    racks = asked.replica_racks or ()
+    racks_stay = "replica_racks" not in asked.model_fields_set or (racks if any(racks) else ()) == known.replica_racks
+    return racks_stay and asked.partitions == known.partitions
 
 
 def _check_topic(topic: str) -> None:

@@ -28,6 +28,7 @@ from rallypoint.coordinator.storage.memory import MemoryContents, MemoryStore
 from rallypoint.protocol.admin_messages import DescribeAnswer
 from tests.fakes.api_server import Answer, ApiClient, open_api
 from tests.fakes.channel_client import join_body, sync_body
+from tests.fakes.faulty_store import FaultyStore
 from tests.fakes.real_api import still_service
 
 RULES = Rules(group_initial_rebalance_delay_ms=0, group_join_linger_ms=0, parked_call_max_wait_ms=55_000)
@@ -49,6 +50,7 @@ class AccessWorld:
     lines: list[dict[str, Any]] = field(default_factory=list)
 
     api: ApiClient = field(init=False)
+    store: FaultyStore = field(init=False)
     service: Service = field(init=False)
     control: AccessControl = field(init=False)
     files: AccessFiles = field(init=False)
@@ -122,7 +124,7 @@ async def open_world(
     paths = world.token_path if tokens else None, world.policy_path if policy is not None else None
     world.files = AccessFiles(world.control, (), *paths, world.open_issuers)
     world.files.load()
-    store = MemoryStore(MemoryContents())
+    world.store = store = FaultyStore(MemoryStore(MemoryContents()))
     feed = EventFeed("life", 100, lambda: NOW_MS)
     world.service = service = still_service(store, RULES, Observers((feed,)))
     await service.start()

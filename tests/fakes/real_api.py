@@ -20,7 +20,7 @@ from rallypoint.coordinator.http.requests.inputs import BodyLimits
 from rallypoint.coordinator.runtime.contract import NodeAddress, Observer, SoleOwner
 from rallypoint.coordinator.runtime.event_loop.clock import SystemClock
 from rallypoint.coordinator.runtime.service import Service
-from rallypoint.coordinator.storage.contract import REGISTRY_KEYSPACE, shard_keyspace
+from rallypoint.coordinator.storage.contract import REGISTRY_KEYSPACE, Store, shard_keyspace
 from rallypoint.coordinator.storage.memory import MemoryContents, MemoryStore
 from tests.fakes.api_server import Answer, open_api, parse_answer
 from tests.fakes.null_observer import NullObserver
@@ -129,7 +129,7 @@ def _answers(connection: socket.socket, *, has_bodies: bool) -> Iterator[Answer]
         received += piece
 
 
-def still_service(store: MemoryStore, rules: Rules, observer: Observer) -> Service:
+def still_service(store: Store, rules: Rules, observer: Observer) -> Service:
     """A service whose time stands still, on a store in memory."""
     ids = count(1)
     return Service(

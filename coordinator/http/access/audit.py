@@ -62,17 +62,26 @@ class Audit:
         """An operator's change was made; or the client has hung up meanwhile, and nobody knows."""
         self._tell(who, address, operation, resource, "NONE" if is_answered else UNANSWERED, request_id)
 
-    def committed(self, who: str, address: str, operation: str, group_id: str, request_id: str | None) -> None:
-        """Offsets of the group were committed from outside."""
+    def committed(
+        self,
+        who: str,
+        address: str,
+        operation: str,
+        group_id: str,
+        request_id: str | None,
+        *,
+        is_answered: bool = True,
+    ) -> None:
+        """Offsets of the group were committed from outside; or the client has hung up meanwhile, and nobody knows."""
         now_ms = self._now_ms()
-        if now_ms - self._commits_ms >= COMMITS_WINDOW_MS:
+        if _is_over(self._commits_ms, COMMITS_WINDOW_MS, now_ms):
             self._commits_ms = now_ms
             self._committers.clear()
         if (who, group_id) in self._committers:
             return
         if len(self._committers) < COMMITTERS_MAX:
             self._committers.add((who, group_id))
-        self._tell(who, address, operation, f"group:{group_id}", "NONE", request_id)
+        self.changed(who, address, operation, f"group:{group_id}", request_id, is_answered=is_answered)
 
     def refused(
         self, who: str, address: str, operation: str, resource: str, outcome: str, request_id: str | None
@@ -91,7 +100,7 @@ class Audit:
     def flush(self) -> None:
         """Say how many refusals of a second that is over were left out. To be called now and then."""
         now_ms = self._now_ms()
-        if now_ms - self._window_ms < WINDOW_MS:
+        if not _is_over(self._window_ms, WINDOW_MS, now_ms):
             return
         left_out, self._left_out = self._left_out, 0
         self._window_ms = now_ms
@@ -118,6 +127,11 @@ class Audit:
     def _put(self, values: Mapping[str, Any]) -> None:
         # ASCII: whatever a client has put into an id, a line is a line.
         self._write(json.dumps(values))
+
+
+def _is_over(began_ms: int, length_ms: int, now_ms: int) -> bool:
+    """Whether a window has passed. The wall clock may be put back: one that begins in the future never would."""
+    return not 0 <= now_ms - began_ms < length_ms
 
 
 def _shortened(text: str) -> str:

@@ -457,6 +457,7 @@ class Channel:
         self._context.bodies.release(self)
         if self._making is not None:
             self._making.cancel()
+        each(calls.values(), lambda call: self._tell_change(call[2], None))
         # The member of a first join has an id that nobody knows yet, so no channel is its connection.
         each(calls.values(), lambda call: call[0].hang_up(connection_lost=by_client and call[1]))
         survives(partial(service.end_channel, self, by_client=by_client))
@@ -662,17 +663,19 @@ class Channel:
         self._socket.ping_within(kept_ms // PINGS_IN_A_SESSION)
         return True
 
-    def _tell_change(self, call: s.GroupCall, answer: BaseModel | Failure) -> None:
+    def _tell_change(self, call: s.GroupCall, answer: BaseModel | Failure | None) -> None:
         """Of what a channel carries, a leave by the instance id alone is an operator's act, and a commit from outside
-        no member's.
+        no member's. Without an answer: the channel has ended before, and the change may be made all the same.
         """
         if type(call) not in _OF_OPERATORS or self.permit is None or isinstance(answer, Failure):
             return
-        who, audit = self.permit.caller.name, self._context.audit
+        who, audit, request_id = self.permit.caller.name, self._context.audit, self._request_id_of(call.id)
+        is_answered = answer is not None
         if takes_out_others(call.body):
-            audit.changed(who, self._host, call.op, f"group:{call.group_id}", self._request_id_of(call.id))
+            resource = f"group:{call.group_id}"
+            audit.changed(who, self._host, call.op, resource, request_id, is_answered=is_answered)
         elif is_from_outside(call.body):
-            audit.committed(who, self._host, call.op, call.group_id, self._request_id_of(call.id))
+            audit.committed(who, self._host, call.op, call.group_id, request_id, is_answered=is_answered)
 
     # --- what goes out -----------------------------------------------------------------------------------------------
 

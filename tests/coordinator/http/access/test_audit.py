@@ -4,7 +4,9 @@ import asyncio
 import json
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,10 +44,14 @@ async def test_changes_of_operators_have_a_line_and_calls_of_members_have_none(t
         await world.ask("ops", "PUT", "/v1/groups/clicks/freeze", {"duration_ms": 60_000}, headers)
         await world.ask("ops", "PUT", "/v1/topics/a%0Ab", {"partitions": 2})
         await world.ask("ops", "PUT", "/v1/topics/a%0Ab", {"partitions": 2, "end_offsets": {"0": 5}})
+        racks = {"replica_racks": [["a"], ["b"]]}
+        for _ in range(2):
+            await world.ask("ops", "PUT", "/v1/topics/a%0Ab", {"partitions": 2, "end_offsets": {"0": 5}, **racks})
         await world.ask("ops", "POST", "/v1/groups/clicks/offsets/reset", {"to": "earliest", "dry_run": True})
         await world.ask("ops", "DELETE", "/v1/groups/clicks")
     assert told(world) == [
         ("token:ops", "freeze", "group:clicks", "NONE"),
+        ("token:ops", "put_topic", "topic:a\nb", "NONE"),
         ("token:ops", "put_topic", "topic:a\nb", "NONE"),
     ], "no report of end offsets, no dry run, and nothing that was refused for another reason"
     assert world.lines[0] | {"request_id": "deploy-7", "address": "127.0.0.1"} == world.lines[0]
@@ -104,6 +110,70 @@ async def test_a_change_has_a_line_also_if_its_client_hangs_up(tmp_path: Path) -
                 there = [topic["name"] for topic in listed]
     assert {line["outcome"] for line in world.lines} <= {"NONE", "UNANSWERED"}
     assert {line["resource"] for line in world.lines} >= {f"topic:{name}" for name in {*names} - {*there}}
+
+
+OUTSIDE = {"generation_id": -1, "offsets": {"clicks": {"0": {"offset": 5}}}}
+
+
+@pytest.mark.parametrize(
+    ("op", "path", "body"),
+    [("commit", "offsets", OUTSIDE), ("leave", "leave", {"members": [{"group_instance_id": "one"}]})],
+)
+@pytest.mark.parametrize("by", ["http", "channel"])
+async def test_a_change_to_a_group_has_a_line_also_if_its_client_hangs_up(
+    tmp_path: Path, op: str, path: str, body: Any, by: str
+) -> None:
+    async with open_world(tmp_path, POLICY, ("ops",)) as world:
+        gate = world.store.append_gate
+        if op == "leave":
+            joined = await world.ask("ops", "POST", "/v1/groups/clicks/join", join_body("", group_instance_id="one"))
+            assert joined.status == 200
+        gate.shut()
+        if by == "http":
+            asking = asyncio.create_task(world.ask("ops", "POST", f"/v1/groups/clicks/{path}", body))
+            await _until(lambda: gate.waiting == 1)
+            asking.cancel()
+        else:
+            async with open_channel(world.api.http, world.api.port, headers=bearer("ops")) as channel:
+                await channel.send(op, "clicks", body)
+                await _until(lambda: gate.waiting == 1)
+        await _until(lambda: bool(world.lines))
+        gate.let_go()
+        assert await world.member_ids("clicks") == []
+        if op == "commit":
+            assert (await world.ask("ops", "GET", "/v1/groups/clicks/offsets")).json["offsets"]["clicks"]
+    assert told(world) == [("token:ops", op, "group:clicks", "UNANSWERED")]
+
+
+async def test_a_dry_run_has_no_line_also_if_its_client_hangs_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def hold(*_: object, **__: object) -> None:
+        begun.set()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            ended.set()
+
+    async with open_world(tmp_path, POLICY, ("ops",)) as world:
+        body = {"to": "earliest", "dry_run": True}
+        with monkeypatch.context() as patch:
+            patch.setattr(world.service, "call", hold)
+            asking = asyncio.create_task(world.ask("ops", "POST", "/v1/groups/clicks/offsets/reset", body))
+            async with asyncio.timeout(30):
+                await begun.wait()
+                asking.cancel()
+                await ended.wait()
+        await world.ask("ops", "GET", "/v1/groups")
+    assert world.lines == []
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not holds():  # noqa: ASYNC110 - nobody tells of it
+            await asyncio.sleep(0.005)
 
 
 async def test_refusals_have_a_line_over_http_and_on_channels(tmp_path: Path) -> None:
@@ -165,6 +235,18 @@ def test_a_flood_of_refusals_is_counted_and_hides_no_change() -> None:
     audit.flush()
     left_out = json.loads(lines[-1])
     assert (left_out["outcome"], left_out["count"]) == ("REFUSALS_LEFT_OUT", 2_001 - REFUSALS_MAX)
+
+
+def test_a_wall_clock_that_is_put_back_leaves_no_line_out() -> None:
+    lines: list[str] = []
+    now_ms = [NOW_MS]
+    audit = Audit(lambda: now_ms[0], lines.append)
+    for _ in range(2):
+        for _ in range(REFUSALS_OF_ADDRESS_MAX):
+            audit.refused("anonymous", "192.0.2.1", "join", "group:a", "SASL_AUTHENTICATION_FAILED", None)
+        audit.committed("token:ops", "192.0.2.1", "commit", "a", None)
+        now_ms[0] -= 3_600_000
+    assert len(lines) == 2 * (REFUSALS_OF_ADDRESS_MAX + 1)
 
 
 def test_lines_go_to_the_log_without_a_file(caplog: pytest.LogCaptureFixture) -> None:
