@@ -8,6 +8,7 @@ service's view at each scrape, so a group that is gone leaves no series behind.
 import asyncio
 import math
 import platform
+import re
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -25,6 +26,7 @@ from prometheus_client import (
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from rallypoint.coordinator.core.commands import Trigger
 from rallypoint.coordinator.core.effects import (
@@ -496,8 +498,18 @@ class Metrics:
         self._commits.inc(self._commits_tally)
         self._committed_partitions.inc(self._committed_partitions_tally)
         self._commits_tally = self._committed_partitions_tally = 0
-        encode, content_type = choose_encoder(accept)
+        encode, content_type = _encoder_for(accept)
         return encode(self._registry if of_node else self._of_groups), content_type
+
+
+_VERSION = re.compile(r"version=([^,;]*)")
+_NUMBERS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}")
+
+
+def _encoder_for(accept: str) -> tuple[Callable[[Collector], bytes], str]:
+    """A version that is no number cannot be compared with one, nor stand in the content type: it asks for nothing."""
+    is_sane = all(_NUMBERS.fullmatch(version.strip()) for version in _VERSION.findall(accept))
+    return choose_encoder(accept if is_sane else "")
 
 
 def _is_refused(refused: Callable[[], Mapping[str, bool]], kind: str) -> float:

@@ -101,7 +101,7 @@ class GroupOrder:
         try:
             text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
             sort, descending, number, group_id = json.loads(text.decode("utf-8", "surrogatepass"))
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise BadCursor from error
         is_sound = type(number) is int and isinstance(group_id, str) and OFFSET_MIN <= number <= OFFSET_MAX + 1
         if not is_sound or sort != self.sort or descending is not self.descending:

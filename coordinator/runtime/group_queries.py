@@ -248,9 +248,9 @@ def _read_place(cursor: str) -> tuple[str, int] | Failure:
     try:
         text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         topic, partition = json.loads(text.decode("utf-8", "surrogatepass"))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return _BAD_CURSOR
-    return (topic, partition) if isinstance(topic, str) and type(partition) is int else _BAD_CURSOR
+    return (topic, partition) if isinstance(topic, str) and type(partition) is int and partition >= 0 else _BAD_CURSOR
 
 
 def _read_change(cursor: str | None) -> tuple[int, int] | Failure | None:

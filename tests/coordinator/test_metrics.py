@@ -303,6 +303,24 @@ def test_a_scraper_gets_the_format_it_asks_for() -> None:
     assert page.endswith(b"# EOF\n")
 
 
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "text/plain; version=x",
+        "text/plain; version=1.0.x",
+        'application/openmetrics-text; version="1.0.0"',
+        "application/openmetrics-text; version=2.\udcff",
+        "application/openmetrics-text; version=1.0.0 evil",
+        "application/openmetrics-text; version=" + "9" * 5_000,
+        "a/b, text/plain; q=0.5; version=",
+    ],
+)
+def test_a_version_that_is_no_number_asks_for_no_other_format(accept: str) -> None:
+    page, content_type = Metrics("1.0", 1).expose(accept)
+    assert content_type == "text/plain; version=0.0.4; charset=utf-8"
+    assert b"# EOF" not in page
+
+
 @pytest.mark.parametrize("accept", ["", "application/openmetrics-text"])
 def test_a_series_cannot_be_forged_by_a_group_s_id(accept: str) -> None:
     forged = 'a",state="x"} 1\nrallypoint_groups{state="Stable"} 99\n# HELP \\'

@@ -211,7 +211,7 @@ async def test_the_lag_of_the_last_hour_is_kept(harness: ServiceHarness) -> None
     assert answer.eta_sentence.startswith("At this pace the lag is gone in 1 h 3")
 
 
-@pytest.mark.parametrize("cursor", ["x", "%%", "WzFd", "1-", "-1", "é"])
+@pytest.mark.parametrize("cursor", ["x", "%%", "WzFd", "W1tb" * 512, "WyJ0IiwtNV0", "1-", "-1", "é"])
 async def test_a_cursor_of_something_else_is_refused(harness: ServiceHarness, cursor: str) -> None:
     await harness.now("g", commit(0))
     for refused in (
