@@ -16,7 +16,8 @@ from rallypoint.coordinator.access.issuers import Issuer
 POLL_MS = 250
 """How often files are looked at. A change counts after two looks."""
 READ_EVERY = 40
-"""One look in so many reads the file whatever its time and size say, for they may be those of before."""
+"""One look in so many reads the file whatever its time and size say, for they may be those of before; and what it names
+may be there by now."""
 
 log = logging.getLogger("rallypoint.access")
 
@@ -67,8 +68,8 @@ class WatchedFile:
         if seen == self._used:
             self._accept("is as it was")
             return False
-        if seen != before or seen == self._refused:
-            return False  # it may be half of it; or it was looked at
+        if seen != before:
+            return False  # it may be half of it
         self._refused = seen
         self._use(data)
         self._used = seen

@@ -12,10 +12,12 @@ import pytest
 
 from rallypoint.coordinator.access.issuer_keys import REFRESH_MS, RETRY_MS
 from rallypoint.coordinator.access.principals import Caller
+from rallypoint.coordinator.http.access.watched_files import READ_EVERY
 from rallypoint.coordinator.http.limits.failed_attempts import AT_ONCE_MAX
 from rallypoint.coordinator.http.security import caller_headers
 from tests.fakes.access_world import NOW_MS, AccessWorld, bearer, open_world
 from tests.fakes.api_server import ANSWER_SECONDS, Answer
+from tests.fakes.certificates import Authority
 from tests.fakes.channel_client import beat_body, join_body, open_channel
 from tests.fakes.event_reader import read_events
 from tests.fakes.issuer import LASTS_S, FakeIssuer, encoded, new_key, open_issuer, public, sign, sign_with_secret
@@ -455,12 +457,17 @@ async def test_an_issuer_cannot_sign_another_s_subjects(tmp_path: Path, issuer: 
             assert (await world.ask(forged, "GET", "/v1/groups/g")).status == 401
 
 
-async def test_a_policy_whose_issuer_cannot_be_used_changes_nothing(
+async def test_a_policy_whose_issuer_cannot_be_used_changes_nothing_until_it_can(
     world: AccessWorld, issuer: FakeIssuer, tmp_path: Path
 ) -> None:
     joined = await world.form(issuer.token(), "g")
-    text = POLICY.format(url=issuer.url).replace("audience", f'ca = "{tmp_path}/none"\naudience')
+    text = POLICY.format(url=issuer.url).replace("audience", f'ca = "{tmp_path}/late/ca.pem"\naudience')
     world.policy_path.write_text(text.replace("corp/alice", "corp/bob"))
     await world.look()
     assert world.files.refused()["policy"]
     assert (await beat(world, issuer.token(), joined)).status == 200
+    Authority(tmp_path / "late")
+    for _ in range(READ_EVERY):
+        world.files.look()
+    assert not world.files.refused()["policy"]
+    assert (await beat(world, issuer.token(), joined)).status == 403
