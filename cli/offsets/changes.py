@@ -1,6 +1,7 @@
 """What `rallypoint offsets` changes. Each change is a dry run first: what would be refused changes nothing."""
 
 import argparse
+import json
 import os
 import sys
 import tempfile
@@ -20,6 +21,10 @@ from rallypoint.cli.running import Output, warn
 
 PARTITIONS_PER_REQUEST = 10_000
 """The service takes no more in one request."""
+BYTES_PER_REQUEST = 1_000_000
+"""The service takes 1 MiB in one request; some of it stands around the offsets."""
+PARTITION_BYTES = 64
+"""What a partition takes at the most, beside the name of its topic."""
 
 RESET_COLUMNS: tuple[Column, ...] = (
     text("topic", "TOPIC"),
@@ -128,14 +133,17 @@ def _make(given: argparse.Namespace, client: Client, output: Output, offsets: fi
 def portions(offsets: files.Offsets) -> Iterator[files.Offsets]:
     """The offsets in parts that the service takes."""
     part: files.Offsets = {}
-    count = 0
+    count = size = 0
     for topic, partitions in offsets.items():
+        name_bytes = len(json.dumps(topic))
         for partition, offset in partitions.items():
+            more = PARTITION_BYTES + (0 if topic in part else name_bytes)
+            if count == PARTITIONS_PER_REQUEST or size + more > BYTES_PER_REQUEST:
+                yield part
+                part, count, size, more = {}, 0, 0, PARTITION_BYTES + name_bytes
             part.setdefault(topic, {})[partition] = offset
             count += 1
-            if count == PARTITIONS_PER_REQUEST:
-                yield part
-                part, count = {}, 0
+            size += more
     if part:
         yield part
 

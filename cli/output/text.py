@@ -1,5 +1,6 @@
 """Text of strangers on a terminal: what must not reach it, and how wide the rest is."""
 
+import sys
 import unicodedata
 
 ELLIPSIS = "…"
@@ -38,7 +39,7 @@ def unescaped(text: str) -> str:
             continue
         length = {"x": 2, "u": 4, "U": 8}.get(kind, 0)
         digits = text[found + 2 : found + 2 + length]
-        if not length or len(digits) < length or not digits.isalnum():
+        if not length or len(digits) < length or not digits.isalnum() or int(digits, 16) > sys.maxunicode:
             raise ValueError(f"{text!r} has a backslash that begins no escape; write it twice")
         parts.append(chr(int(digits, 16)))
         at = found + 2 + length

@@ -79,6 +79,7 @@ class Deploy:
         self._given = given
         self._signal: int | None = None
         self._ends_at_s = 0.0
+        self._has_frozen = False
 
     def run(self) -> int:
         """The exit status. Raises CallFailed if the group cannot be frozen: the command is then not run."""
@@ -94,8 +95,10 @@ class Deploy:
             except KeyboardInterrupt:
                 self._thaw()
                 return INTERRUPTED
-            except CallFailed:
-                self._thaw()
+            except CallFailed as error:
+                # A freeze that was refused is not there: one that holds is somebody else's.
+                if self._has_frozen or isinstance(error, Unreachable):
+                    self._thaw()
                 raise
 
     def _frozen(self, group: Json) -> int:
@@ -124,6 +127,7 @@ class Deploy:
         reason = self._given.reason or f"deploy: {' '.join(self._given.words)}"
         wanted = {"duration_ms": self._given.timeout, "until": until, "reason": reason[:255]}
         self._client.call("freeze", body=wanted, group_id=self._given.group)
+        self._has_frozen = True
         self._ends_at_s = time.monotonic() + self._given.timeout / 1_000
         _say(f"froze group {shown(self._given.group)} with {counted(count, 'member')}")
 

@@ -50,6 +50,15 @@ def test_a_group_that_cannot_be_frozen_has_no_command_run(api: RealApi, capsys: 
     assert not is_frozen(api)
 
 
+def test_a_freeze_that_is_refused_leaves_somebody_else_s(api: RealApi, capsys: Captured) -> None:
+    stable(api, "web")
+    assert main(["freeze", "web", "--reason", "night shift"]) == 0
+    capsys.readouterr()
+    assert main(["deploy", "web", "--timeout", "10h", "--", "true"]) == 1
+    assert "ended the freeze" not in capsys.readouterr().err
+    assert is_frozen(api)
+
+
 def test_the_freeze_lasts_until_the_command_has_ended(api: RealApi, capsys: Captured, tmp_path: Path) -> None:
     stable(api, "web")
     seen = f"{sys.executable} -m rallypoint.cli.main describe web > {tmp_path}/seen"

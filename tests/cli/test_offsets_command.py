@@ -13,6 +13,7 @@ from rallypoint.cli.offsets import files
 from rallypoint.cli.offsets.changes import chosen, portions
 from rallypoint.cli.offsets.columns import PARTITION_COLUMNS
 from rallypoint.protocol import admin_messages as admin
+from rallypoint.protocol.limits import REQUEST_BYTES_MAX
 from tests.cli.groups_of_a_service import commit, stable
 from tests.fakes.real_api import RealApi
 
@@ -203,6 +204,7 @@ def test_what_kafka_s_own_tool_writes_is_read() -> None:
         ("{", "it is not JSON"),
         ('{"offsets": {"a": 3}}', "needs `offsets`"),
         ('{"offsets": {"a": {"0": "x"}}}', "no number from 0"),
+        ("a\\UFFFFFFFF,0,1", "begins no escape"),
     ],
 )
 def test_a_wrong_file_says_where(text: str, said: str, tmp_path: Path, capsys: Captured) -> None:
@@ -223,6 +225,17 @@ def test_offsets_go_in_parts_that_the_service_takes() -> None:
     offsets = {"a": dict.fromkeys(range(15_000), 1), "b": {0: 2}}
     parts = list(portions(offsets))
     assert [sum(map(len, part.values())) for part in parts] == [10_000, 5_001]
+
+
+@pytest.mark.parametrize("letter", ["t", "é"])
+def test_a_part_has_no_more_bytes_than_the_service_takes(letter: str) -> None:
+    offsets = {f"{letter * 245}{number}": {2**31 - 1: 2**63 - 1} for number in range(10_000)}
+    parts = list(portions(offsets))
+    assert {topic: partitions for part in parts for topic, partitions in part.items()} == offsets
+    for part in parts:
+        committed = {topic: {one: {"offset": at} for one, at in there.items()} for topic, there in part.items()}
+        body = {"generation_id": -1, "member_id": "", "offsets": committed}
+        assert len(json.dumps(body)) <= REQUEST_BYTES_MAX
 
 
 def test_columns_show_what_the_service_has() -> None:
