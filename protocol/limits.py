@@ -64,7 +64,8 @@ COMMIT_TOPICS_MAX = 10_000
 
 REQUEST_PARTITIONS_MAX = 10_000
 """Partitions in one commit or reset, all topics together, and end offsets or racks in one report of a topic. Each of a
-commit is a record, and all count or none; so many take some tens of milliseconds. Clients cut what they commit by it.
+commit is a record; so many take some tens of milliseconds. Clients cut what they commit by it. A success means all of
+them. On etcd many take several transactions, so a crash may leave a part of a commit that was not answered.
 """
 
 REQUEST_BYTES_MAX = 1_048_576
