@@ -106,7 +106,8 @@ def stop(query: "StreamingQuery", timeout_ms: int = 60_000) -> bool:
     Returns True if everything that the query completed is committed. Returns False if the query had lost its
     partitions, or had ended by itself before its reader received the request. Raises StopTimeout after `timeout_ms`;
     the query keeps running as before. If the reader has received the request by then, it plans nothing more, so `stop`
-    waits for its answer. May be called from any thread and in a signal handler.
+    waits for its answer. Returns when the listeners of the session have heard of the end, or after five seconds more.
+    May be called from any thread and in a signal handler.
     """
     control = control_directory()
 

@@ -40,6 +40,13 @@ SESSION_MS = 60_000
 pytestmark = [pytest.mark.languages, pytest.mark.slow]
 
 
+@pytest.fixture(params=["javascript", "go"])
+def either_member(request: pytest.FixtureRequest) -> list[str | Path]:
+    """The command of the one, and of the other."""
+    command: list[str | Path] = request.getfixturevalue(f"{request.param}_member")
+    return command
+
+
 class ExampleMember:
     """An example as a process, and what it has said. `owned`: its partitions, None while it has no assignment."""
 
@@ -384,53 +391,52 @@ def goes_on(node: ServiceProcess, reached: dict[int, int]) -> bool:
     return all(now[partition] > offset for partition, offset in reached.items())
 
 
-@pytest.mark.parametrize("language", ["javascript", "go"])
 async def test_an_example_takes_what_a_proxy_says_for_no_answer(
-    tmp_path: Path, language: str, request: pytest.FixtureRequest
+    tmp_path: Path, either_member: list[str | Path]
 ) -> None:
     """Whatever stands between a member and the service has its own words while the service is away."""
-    command = request.getfixturevalue(f"{language}_member")
     async with FakeCoordinator({"clicks": PARTITIONS}) as service:
         service.plant("coordinator", web.json_response({"message": "no healthy upstream"}, status=502))
         service.plant("coordinator", web.json_response([]))
         service.plant("list_topics", web.json_response(None, status=502))
         service.plant("list_topics", web.json_response({}))
-        async with example(command, service.url, tmp_path) as member:
+        async with example(either_member, service.url, tmp_path) as member:
             await wait_until("it has all", lambda: member.events == ["assigned"])
             assert await member.end(signal.SIGTERM) == 0
-        assert all(lost.startswith("connecting again: ") for lost in told(tmp_path, command)[::2])
+        assert all(lost.startswith("connecting again: ") for lost in told(tmp_path, either_member)[::2])
 
 
-@pytest.mark.parametrize("language", ["javascript", "go"])
+async def stopped_while_loading(
+    service: FakeCoordinator, command: Sequence[str | Path], folder: Path, refusals: int
+) -> ExampleMember:
+    """An example that is asked to end while so many of its commits are refused, because a node loads its group. It has
+    ended in good order.
+    """
+    async with example(command, service.url, folder) as member:
+        await wait_until("it has all", lambda: member.events == ["assigned"])
+        service.plant("commit", *[problem(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) for _ in range(refusals)])
+        await service.asked("commit")
+        assert await member.end(signal.SIGTERM) == 0
+    assert member.events == ["assigned", "revoked", "left"]
+    return member
+
+
 async def test_an_example_that_is_stopped_while_a_node_loads_its_group_commits_in_order_and_leaves(
-    tmp_path: Path, language: str, request: pytest.FixtureRequest
+    tmp_path: Path, either_member: list[str | Path]
 ) -> None:
-    command = request.getfixturevalue(f"{language}_member")
     async with FakeCoordinator({"clicks": PARTITIONS}) as service:
-        async with example(command, service.url, tmp_path) as member:
-            await wait_until("it has all", lambda: member.events == ["assigned"])
-            loading = [problem(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) for _ in range(4)]
-            service.plant("commit", *loading)
-            await service.asked("commit")
-            assert await member.end(signal.SIGTERM) == 0
-            assert member.events == ["assigned", "revoked", "left"]
+        member = await stopped_while_loading(service, either_member, tmp_path, refusals=4)
         reached = [body.offsets["clicks"][0].offset for body in service.bodies("commit")]
         assert reached == sorted(reached)
         assert service.group.offsets["clicks", 0].offset == member.said[-2]["offsets"]["clicks"]["0"]
         assert len(service.bodies("leave")) == 1
 
 
-@pytest.mark.parametrize("language", ["javascript", "go"])
 async def test_an_example_that_is_stopped_ends_even_if_its_group_is_never_loaded(
-    tmp_path: Path, language: str, request: pytest.FixtureRequest
+    tmp_path: Path, either_member: list[str | Path]
 ) -> None:
-    command = request.getfixturevalue(f"{language}_member")
     async with FakeCoordinator({"clicks": PARTITIONS}) as service:
-        async with example(command, service.url, tmp_path) as member:
-            await wait_until("it has all", lambda: member.events == ["assigned"])
-            service.plant("commit", *[problem(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) for _ in range(500)])
-            assert await member.end(signal.SIGTERM) == 0
-            assert member.events == ["assigned", "revoked", "left"]
+        await stopped_while_loading(service, either_member, tmp_path, refusals=500)
         assert service.group.offsets == {}
 
 
@@ -446,11 +452,9 @@ def test_the_member_in_javascript_answers_wrong_words_with_a_line(
     assert ended.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("language", ["javascript", "go"])
 async def test_an_example_leads_goes_on_from_what_is_committed_and_leaves(
-    tmp_path: Path, language: str, request: pytest.FixtureRequest
+    tmp_path: Path, either_member: list[str | Path]
 ) -> None:
-    command = request.getfixturevalue(f"{language}_member")
     # Heartbeats come too seldom to tell of a rebalance: it is the push that does. And it is the leave that tells of an
     # end, not the grace after it.
     times = ("--heartbeat-interval-ms", "40000", "--disconnect-grace-ms", "60000")
@@ -459,13 +463,13 @@ async def test_an_example_leads_goes_on_from_what_is_committed_and_leaves(
         register(service)
         simple = {"generation_id": -1, "offsets": {"clicks": {"2": {"offset": 1_000}}}}
         assert service.send("POST", f"/v1/groups/{GROUP}/offsets", simple)[0] == 200
-        async with example(command, service.url, tmp_path) as first:
+        async with example(either_member, service.url, tmp_path) as first:
             await wait_until("the first has all", owned_once(first))
             assert describe(service)["leader"] == first.said[0]["member_id"]
             assert first.said[0]["offsets"]["clicks"] == {**dict.fromkeys("013456", 0), "2": 1_000}
             await wait_until("it commits", lambda: committed(service)[2] > 1_000)
             await asyncio.sleep(0.4)  # it commits once a second: now some records are done that are not committed
-            async with example(command, service.url, tmp_path) as second:
+            async with example(either_member, service.url, tmp_path) as second:
                 await wait_until("two share", owned_once(first, second))
                 # What the first gave up it had committed, and who got it begins there.
                 revoked = next(line for line in first.said if line["event"] == "revoked")
@@ -502,18 +506,14 @@ async def test_a_line_that_breaks_or_falls_silent_moves_nothing(
             assert describe(service)["generation_id"] == generation_id
 
 
-@pytest.mark.parametrize("language", ["javascript", "go"])
-async def test_an_example_that_is_not_let_in_says_so_and_ends(
-    tmp_path: Path, language: str, request: pytest.FixtureRequest
-) -> None:
-    command = request.getfixturevalue(f"{language}_member")
+async def test_an_example_that_is_not_let_in_says_so_and_ends(tmp_path: Path, either_member: list[str | Path]) -> None:
     tokens = tmp_path / "none"
     tokens.mkdir()
     with running_service(tmp_path, "--group-max-size", "1", "--group-initial-rebalance-delay-ms", "0") as service:
         register(service)
-        async with example(command, service.url, tmp_path) as member:
+        async with example(either_member, service.url, tmp_path) as member:
             await wait_until("it has all", owned_once(member))
-            async with example(command, service.url, tokens) as refused:
+            async with example(either_member, service.url, tokens) as refused:
                 assert await refused.ended() != 0
             assert refused.said == []
             assert "GROUP_MAX_SIZE_REACHED" in next(tokens.glob("*.log")).read_text()

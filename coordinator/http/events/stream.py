@@ -8,6 +8,7 @@ reads nothing at all is cut off. A reader costs no memory but its connection's b
 import asyncio
 from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -228,8 +229,6 @@ class EventStream(EventResponse):
 
     async def _wait(self, until_ms: int) -> None:
         """Until something has happened, or it is time for a heartbeat."""
-        try:
+        with suppress(TimeoutError):
             async with time_limit(self._clock, max(0, until_ms - self._clock.now_ms())):
                 await self._reader.wait()
-        except TimeoutError:
-            pass
