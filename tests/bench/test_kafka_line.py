@@ -148,8 +148,9 @@ async def test_the_members_share_a_group_of_a_real_broker(kafka_bootstrap_server
 async def test_members_that_stay_at_a_real_broker_send_heartbeats(kafka_bootstrap_servers: str, tmp_path: Path) -> None:
     server = Server(os.getpid(), f"kafka://{kafka_bootstrap_servers}")
     await wait_until_ready(server, "residents-0")
-    plan = Plan(seconds=1.0, sizes=(4,), at_rest=4, rounds=1, directory=tmp_path, held=4)
+    plan = Plan(seconds=3.0, sizes=(4,), at_rest=4, rounds=1, directory=tmp_path, held=4)
     found = await measure_residents("kafka-quiet", plan, server, tmp_path, no_generations, "--line", "kafka")
     assert is_right(found), found
     assert (found.connections, found.members) == (4, 4)
-    assert 4 <= found.requests <= 8, "one each in 3 s, for 4 s"
+    most = 4 * (found.seconds / 3 + 2)
+    assert 4 <= found.requests <= most, "one each in 3 s for 12 s, of which even a busy machine sends one"
