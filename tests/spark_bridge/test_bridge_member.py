@@ -170,4 +170,5 @@ def test_a_query_whose_coordinator_is_lost_in_a_rebalance_plans_for_a_session_an
         assert membership.revocation is not None
         assert member.assignment is not None
     finally:
+        membership.acknowledge()
         member.close()

@@ -188,6 +188,7 @@ def test_an_assignment_lasts_as_long_as_its_session_also_at_the_gate() -> None:
         member.is_heard = False
         assert membership.present == assignment(5)
         assert not membership.lasts(assignment(5))
+        membership.acknowledge()
 
 
 def test_the_gate_does_not_hold_longer_than_the_group_waits() -> None:
