@@ -41,5 +41,6 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
     """When the fixtures of the test are gone, too."""
     yield
-    if left := wait_ended(of_members() - item.stash[BEFORE], ENDING_SECONDS):
+    before = item.stash[BEFORE]
+    if left := wait_ended(of_members() - before, ENDING_SECONDS):
         pytest.fail(f"{item.nodeid} leaves threads: {', '.join(left)}", pytrace=False)
