@@ -18,6 +18,10 @@ from tests.real.parts import PYTHON_PATH, ROOT
 WRITTEN_URL = "http://127.0.0.1:8000"
 SECONDS = 300.0
 """For each thing that is to be seen: on a busy machine Spark takes minutes to start."""
+LINE_BUFFERED = "import sys\n\nsys.stdout.reconfigure(line_buffering=True)\n"
+"""What Python does by itself on a terminal, where this is a file: a line is written as a whole, and at once. Two
+programs in one terminal would else write into each other's lines.
+"""
 
 
 class Block(NamedTuple):
@@ -129,12 +133,19 @@ class Reader:
         self.folder.mkdir()
         (self.folder / ".venv").symlink_to(sys.prefix)
         (self.folder / "scripts").symlink_to(ROOT / "scripts")
+        self._customization.mkdir()
+        (self._customization / "sitecustomize.py").write_text(LINE_BUFFERED)
+
+    @property
+    def _customization(self) -> Path:
+        return self.folder.parent / "customization"
 
     def terminal(self, name: str) -> Terminal:
         """The one of this name; a new one the first time."""
         if name not in self.terminals:
-            own = {"PYTHONPATH": PYTHON_PATH, "PYTHONUNBUFFERED": "1", "SPARK_LOCAL_IP": "127.0.0.1"}
-            self.terminals[name] = Terminal(self.folder, name, {**os.environ, **own})
+            inherited = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+            own = {"PYTHONPATH": f"{self._customization}{os.pathsep}{PYTHON_PATH}", "SPARK_LOCAL_IP": "127.0.0.1"}
+            self.terminals[name] = Terminal(self.folder, name, inherited | own)
         return self.terminals[name]
 
     def type(self, block: Block, *names: str) -> None:
