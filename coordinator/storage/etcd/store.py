@@ -360,15 +360,19 @@ class EtcdStore:
 
 
 async def _look_at_server(client: EtcdClient) -> None:
-    """Warn of a version with known faults, and of a quota that is nearly used up."""
+    """Wait for it, and say so; warn of a version with known faults, and of a quota that is nearly used up."""
     loop = asyncio.get_running_loop()
     until = loop.time() + OPEN_TIMEOUT_S
+    is_told = False
     while True:
         try:
             status = await client.status(CALL_TIMEOUT_S)
-        except EtcdUnknown:
+        except EtcdUnknown as error:
             if loop.time() > until:
                 raise
+            if not is_told:
+                logger.warning("etcd does not answer yet; waiting up to %d s for it: %s", OPEN_TIMEOUT_S, error)
+                is_told = True
             await asyncio.sleep(RETRY_INTERVAL_S)
         else:
             break

@@ -17,10 +17,12 @@ from rallypoint.coordinator.storage.contract import (
     StorageUnavailable,
     Write,
 )
+from rallypoint.coordinator.storage.etcd.client import EtcdUnknown, ServerStatus, Trouble
 from rallypoint.coordinator.storage.etcd.store import EtcdStore
 from rallypoint.coordinator.storage.etcd.views import RETRY_INTERVAL_S
 from rallypoint.coordinator.storage.shared_contract import ClusterState, FollowedWrites, Owner, SharedStore
 from tests.fakes.etcd_world import LASTING_MS, SHORT_MS, EtcdWorld, FakeWorld, RealWorld, renew_again, stop_renewing
+from tests.fakes.fake_etcd import FakeEtcd, FakeEtcdClient, TaskDriver
 
 PATIENCE_S = 30.0
 """A lease of `SHORT_MS` has run out by then, on whatever machine; one of `LASTING_MS` has not."""
@@ -357,3 +359,25 @@ async def test_an_outage_is_logged_once_however_long_it_is(caplog: pytest.LogCap
     await until(lambda: "the state of the cluster can be read again" in caplog.text)
     await store.close()
     await asyncio.gather(*readers)
+
+
+class LateEtcdClient(FakeEtcdClient):
+    """Of an etcd that answers from the fourth question on."""
+
+    questions = 0
+
+    async def status(self, timeout_s: float) -> ServerStatus:
+        self.questions += 1
+        if self.questions <= 3:
+            raise EtcdUnknown("a:2379: connection refused", Trouble.AWAY)
+        return await super().status(timeout_s)
+
+
+async def test_an_etcd_that_is_waited_for_at_the_start_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    etcd = FakeEtcd()
+    store = await EtcdStore.open(
+        LateEtcdClient(etcd), TaskDriver(), prefix="late", node_id="a", identity=b"",
+        lease_ttl_ms=LASTING_MS, clock_ms=etcd.clock_ms,
+    )  # fmt: skip
+    await store.close()
+    assert caplog.messages == ["etcd does not answer yet; waiting up to 10 s for it: a:2379: connection refused"]
