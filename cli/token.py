@@ -29,7 +29,7 @@ def add_token(parser: argparse.ArgumentParser) -> None:
         "`rallypoint token new NAME` names it, so that rules and audit lines can."
     )
     parser.epilog = "Exit status: 0 success, 2 usage error."
-    actions = parser.add_subparsers(title="commands", dest="action", metavar="COMMAND")
+    actions = parser.add_subparsers(title="commands", dest="action", metavar="[COMMAND]")
     new = actions.add_parser(
         "new",
         help="generate a token with a name",

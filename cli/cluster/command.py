@@ -30,7 +30,7 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
     parser.epilog = STATUSES
     parser.add_argument("--shards", action="store_true", help="show each shard: who coordinates it, and who steps in")
     add_calling(parser, watches=True)
-    actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION")
+    actions = parser.add_subparsers(title="actions", dest="action", metavar="[ACTION]")
     for name, text, more in (
         ("drain", "let a node hand over everything", " that it coordinates, and take nothing more. It runs on."),
         ("resume", "end the drain of a node", ". It gets back what it is preferred for."),

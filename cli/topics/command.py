@@ -37,7 +37,7 @@ def add_topics(parser: argparse.ArgumentParser) -> None:
     parser.epilog = STATUSES
     parser.add_argument("--prefix", metavar="TEXT", help="only topics whose name begins so")
     add_calling(parser, watches=True)
-    actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION")
+    actions = parser.add_subparsers(title="actions", dest="action", metavar="[ACTION]")
     describe = actions.add_parser(
         "describe",
         help="show a topic and its groups",
