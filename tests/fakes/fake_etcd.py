@@ -6,13 +6,14 @@ tests/real/test_etcd_histories.py holds it to a real one.
 """
 
 import asyncio
+import copy
 import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from rallypoint.coordinator.storage.etcd.client import (
     Compare,
@@ -71,6 +72,16 @@ class _Version:
     pair: KeyValue | None
 
 
+class Snapshot(NamedTuple):
+    """What a restored etcd begins with."""
+
+    revision: int
+    compacted: int
+    history: list[WatchEvent]
+    versions: dict[bytes, list[_Version]]
+    leases: dict[int, _Lease]
+
+
 class FakeEtcd:
     """The servers, as one."""
 
@@ -89,6 +100,17 @@ class FakeEtcd:
         self._lease_ids = 0x1000
         self._none_expires_before_ms = 0
         self._changed: dict[asyncio.Event, None] = {}
+
+    # --- backups -----------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """All that is stored now."""
+        return copy.deepcopy(Snapshot(self.revision, self.compacted, self.history, self._versions, self._leases))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to it. Who watches hears of nothing before the revision that it waits for comes again."""
+        self.revision, self.compacted, self.history, self._versions, self._leases = copy.deepcopy(snapshot)
+        self._none_expires_before_ms = 0
 
     # --- leases ------------------------------------------------------------------------------------------------------
 

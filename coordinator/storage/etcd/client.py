@@ -31,6 +31,7 @@ class Trouble(Enum):
     TOO_LARGE = "etcd refuses the size of a request"
     REFUSED = "etcd refuses a request"
     ANOTHER_NODE = "another node has the id of this one"
+    GONE_BACK = "etcd has gone back to an earlier state"
     FAULT = "the node itself fails in renewing its lease"
 
 

@@ -106,6 +106,11 @@ class EtcdKeyspace:
         return self._fence.epoch
 
     @property
+    def revision(self) -> int:
+        """That of the last write that this owner knows of."""
+        return self._fence.head_revision
+
+    @property
     def limits(self) -> BatchLimits:
         """Those of the store."""
         return self._shared.limits

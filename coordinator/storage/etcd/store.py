@@ -24,6 +24,8 @@ from rallypoint.coordinator.storage.etcd.client import (
     EtcdNoSpace,
     EtcdRefused,
     EtcdUnknown,
+    Get,
+    KeyRange,
     ModEquals,
     Put,
     ServerStatus,
@@ -97,6 +99,8 @@ class EtcdStore:
         self._taken: list[EtcdKeyspace] = []
         self._releases: list[Txn] = []
         self._trouble: Trouble | None = None
+        self._revision = 0
+        self._gone_back: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._closed = asyncio.Event()
         self._shared = Shared(
@@ -172,11 +176,14 @@ class EtcdStore:
     def status(self) -> StoreStatus:
         """The last that appends, the lease and a look every few seconds have met."""
         trouble = self._trouble or self.node.trouble
+        if self._gone_back is not None:
+            trouble = Trouble.GONE_BACK
         return StoreStatus(None if trouble is None else trouble.value)
 
     async def acquire(self, keyspace: str) -> EtcdKeyspace:
         """Become the owner, unless another node is."""
         self._check_open()
+        self._check_not_gone_back()
         held = self.node.rule.held
         if held is None:
             raise StorageUnavailable(f"node {self.node_id} has no lease now")
@@ -213,7 +220,11 @@ class EtcdStore:
             await asyncio.sleep(RETRY_INTERVAL_S)
 
     async def _try_to_take(self, acquisition: Acquisition) -> int:
-        seen = acquisition.seen_in(await self._client.txn(acquisition.look(), CALL_TIMEOUT_S))
+        known_revision = self._known_revision()
+        answer = await self._client.txn(acquisition.look(), CALL_TIMEOUT_S)
+        self._note_revision(answer.revision, known_revision)
+        self._check_not_gone_back()
+        seen = acquisition.seen_in(answer)
         while True:
             if (before := acquisition.taken_before(seen)) is not None:
                 return before.epoch
@@ -237,6 +248,7 @@ class EtcdStore:
     async def put_fact(self, name: str, value: bytes, revision: int) -> bool:
         """Store a fact if its last write was that of the revision. A try without an answer is not repeated."""
         self._check_open()
+        self._check_not_gone_back()
         key = self.keys.fact(name)
         try:
             answer = await self._client.txn(Txn((ModEquals(key, revision),), (Put(key, value),)), FACT_TIMEOUT_S)
@@ -311,7 +323,7 @@ class EtcdStore:
             self._on_append(metrics)
 
     async def _look_forever(self) -> None:
-        while True:
+        while self._gone_back is None:
             await asyncio.sleep(LOOK_INTERVAL_S if self._trouble is None else LOOK_INTERVAL_IN_TROUBLE_S)
             try:
                 await self._look()
@@ -321,7 +333,14 @@ class EtcdStore:
                 logger.exception("the engine failed in looking at etcd")
 
     async def _look(self) -> None:
-        """Ask etcd for its alarms; in trouble, try to write; and make good for a release without an answer."""
+        """Ask etcd for its revision and its alarms; in trouble, try to write; and make good for a release without an
+        answer.
+        """
+        known_revision = self._known_revision()
+        answer = await self._client.txn(Txn((), (Get(KeyRange(self.keys.node(self.node_id))),)), CALL_TIMEOUT_S)
+        self._note_revision(answer.revision, known_revision)
+        if self._gone_back is not None:
+            return
         status = await self._client.status(CALL_TIMEOUT_S)
         if any("NOSPACE" in alarm for alarm in status.alarms):
             raise EtcdNoSpace(f"etcd has the alarm {', '.join(status.alarms)}")
@@ -332,6 +351,35 @@ class EtcdStore:
         if self._trouble is not None and held is not None:
             await self.node.write_key(held.lease, self.node.announcement)
             self._wrote()
+
+    # --- an etcd that goes back --------------------------------------------------------------------------------------
+
+    def _known_revision(self) -> int:
+        """The latest that this node has been told of."""
+        return max([self._revision, *(keyspace.revision for keyspace in self._taken)])
+
+    def _note_revision(self, revision: int, known_revision: int) -> None:
+        """A read at the latest revision was answered with this one, and was asked for when the other was known.
+
+        Below that, somebody has restored a snapshot under this node. What it has in its memory is of another past; it
+        would hear of no change before etcd comes to the revisions that it knows. So it serves nothing more.
+        """
+        self._revision = max(revision, known_revision)
+        if revision >= known_revision or self._gone_back is not None:
+            return
+        logger.error(
+            "etcd has gone back from revision %d to %d: a snapshot of it was restored while this node ran. The node"
+            " serves nothing until it is started again; stop every node first, as docs/etcd.md says of backups",
+            known_revision,
+            revision,
+        )
+        for keyspace in self._taken:
+            keyspace.lost(Trouble.GONE_BACK.value)
+        self._gone_back = self._loop.create_task(self._give_up_lease())
+
+    def _check_not_gone_back(self) -> None:
+        if self._gone_back is not None:
+            raise StorageUnavailable(Trouble.GONE_BACK.value)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -347,12 +395,18 @@ class EtcdStore:
         await asyncio.wait([self._looking])
         await asyncio.gather(*(keyspace.drained(DRAIN_TIMEOUT_S) for keyspace in self._taken))
         await asyncio.gather(*(keyspace.abandon() for keyspace in self._taken))
+        if self._gone_back is not None:
+            await asyncio.wait([self._gone_back])
+        else:
+            await self._give_up_lease()
+        await self._client.close()
+
+    async def _give_up_lease(self) -> None:
         await self.driver.stop()
         try:
             await self.node.give_up()
         except EtcdError as error:
             logger.warning("the lease of node %s runs out by itself: %s", self.node_id, error)
-        await self._client.close()
 
     def _check_open(self) -> None:
         if self._closing is not None:
