@@ -135,7 +135,7 @@ async def rest_of(reader: EventReader) -> AsyncIterator[Told]:
 
 async def test_a_reader_that_stalls_is_cut_off_and_the_service_goes_on(tmp_path: Path) -> None:
     with running_service(
-        tmp_path, *FLAGS, "--event-streams-max", "1", limits=OFTEN | {"events_write_timeout_ms": 500}
+        tmp_path, *FLAGS, "--event-streams-max", "1", limits=OFTEN | {"events_write_timeout_ms": 2_000}
     ) as service:
         reader, writer = await asyncio.open_connection("127.0.0.1", service.port, limit=1)
         writer.write(b"GET /v1/events?kinds=offsets_committed HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -159,7 +159,7 @@ async def test_a_reader_that_stalls_is_cut_off_and_the_service_goes_on(tmp_path:
                 [lost] = [
                     line for line in (await page.text()).splitlines() if line.startswith("rallypoint_events_lost")
                 ]
-            assert float(lost.split()[-1]) > 0
+            assert float(lost.split()[-1]) > 0, "commits go on for as long as a write may take"
             async with read_events(http, service.url) as again:
                 await asyncio.to_thread(service.send, "DELETE", "/v1/groups/g")
                 await again.until("group_removed", group_id="g")

@@ -23,6 +23,7 @@ SUITE_SECONDS = 400
 ETL_RECORDS = {"calm": by_size(1, 3_000, 200_000), "chaos": by_size(1, 2_000, 50_000)}
 BALANCERS = 3
 """Of franz-go's six: the other three are of the newer consumer protocol, which is not offered."""
+ETL_ATTEMPTS = 2
 KAFKA_PYTHON = ("kafka-python", client_versions()["kafka-python"])
 KAFKA_PYTHON_TESTS = 35
 LEFT_OUT = {
@@ -46,6 +47,14 @@ def run_suite(command: list[str | Path], where: Path, log: Path, environment: Ma
         ).returncode
 
 
+def its_connections_ended_too_early(said: str) -> bool:
+    """Whether nothing but that has failed. With chaos a connection lives for half a second to one and a half, by the
+    suite's own clock; a machine that is busy for longer does not get a single call through, and the suite gives up.
+    """
+    failures = re.findall(r"_test\.go:\d+: (?!.* completed in |FAILED TESTING)(.*)", said)
+    return bool(failures) and all("use of closed network connection" in failure for failure in failures)
+
+
 def chain_of_groups(weather: str) -> tuple[str, str, str]:
     what = f"TestGroupETL, {weather}: {ETL_RECORDS[weather]:,} records through {3 * BALANCERS} groups"
     return "franz-go", client_versions()["franz-go"], what
@@ -67,11 +76,31 @@ def test_franz_gos_chain_of_groups(weather: str, judged: Judged, tmp_path: Path)
         "KGO_TEST_RECORDS": str(records),
         **({"KGO_TEST_CHAOS": "1"} if weather == "chaos" else {}),
     }
-    with giving_assignments(judged.service_url):
-        code = run_suite([tests, "-test.run", "^TestGroupETL$", "-test.v"], tmp_path, log, environment)
+    for _ in range(ETL_ATTEMPTS):
+        with giving_assignments(judged.service_url):
+            code = run_suite([tests, "-test.run", "^TestGroupETL$", "-test.v"], tmp_path, log, environment)
+        if code == 0 or not its_connections_ended_too_early(log.read_text(errors="replace")):
+            break
     assert code == 0, last_lines(log, 40)
     passed = re.findall(r"--- PASS: TestGroupETL/(\S+)", log.read_text(errors="replace"))
     assert len(passed) == BALANCERS, passed
+
+
+@pytest.mark.parametrize(
+    ("said", "is_its_own"),
+    [
+        ("    helpers_test.go:983: poll got unexpected errs: [{ 0 use of closed network connection}]", True),
+        ("    helpers_test.go:990: key 17 was consumed twice", False),
+        ("    helpers_test.go:983: errs: use of closed network connection\n    etl_test.go:51: key 17 was lost", False),
+        (
+            "    helpers_test.go:860: range completed in 3s\n    helpers_test.go:926: FAILED TESTING -- NOT DELETING",
+            False,
+        ),
+        ("panic: test timed out", False),
+    ],
+)
+def test_only_connections_that_ended_too_early_are_another_try(said: str, is_its_own: bool) -> None:
+    assert its_connections_ended_too_early(said) is is_its_own
 
 
 @pytest.mark.judge(*KAFKA_PYTHON, "its own tests")
