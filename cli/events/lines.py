@@ -1,5 +1,6 @@
 """One event in a line for people. Pure."""
 
+import json
 from typing import Any
 
 from rallypoint.cli.output.text import list_text, shown
@@ -30,6 +31,6 @@ def _value(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         return f"[{list_text(value, 3)}]"
     if isinstance(value, list | dict):
-        said = shown(str(value))
+        said = shown(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
         return said if len(said) <= VALUE_MAX else f"{said[:VALUE_MAX]}…"
     return f"{value}"

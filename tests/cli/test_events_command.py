@@ -32,6 +32,7 @@ def test_an_event_is_a_line() -> None:
     line = event_line(event)
     assert line.startswith("2023-11-14T22:13:20Z  a\\x1b[2J  rebalance_began  trigger=member_left  ")
     assert 'reason="left: \\u202ex y"' in line
+    assert '  moves=[{"a":"bbb' in line
     assert line.endswith("lifted=true  n=3")
     assert len(line) < 400
     assert line.isprintable()
