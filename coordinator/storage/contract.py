@@ -169,7 +169,7 @@ class Store(Protocol):
     """An open store."""
 
     async def acquire(self, keyspace: str) -> Keyspace:
-        """Become the owner of a keyspace. Raises KeyspaceHeld or StorageUnavailable."""
+        """Become the owner of a keyspace. Raises KeyspaceHeld, StorageUnavailable; Fenced where this never helps."""
 
     @property
     def status(self) -> StoreStatus:

@@ -22,7 +22,8 @@ Rules that engines keep, beside those of `contract`:
   deadline is measured from before the renewal was sent, by a clock that runs while the machine sleeps. It is earlier
   than the instant at which the lease runs out in the store.
 - A lost lease fences every keyspace that was acquired under it. The engine takes a new lease by itself, announces the
-  node again, and reports it with the next state.
+  node again, and reports it with the next state. But an engine whose store has gone back to an earlier state, as a
+  restored one, fences all and takes no lease any more.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -51,7 +52,7 @@ class StoredFact(NamedTuple):
 class ClusterState:
     """What is stored about the cluster at one revision.
 
-    revision: grows from state to state; epochs are revisions, too.
+    revision: grows from state to state, as long as the store does not go back; epochs are revisions, too.
     nodes: the announcement of each node whose lease lives, by node id.
     owners: the owner of each keyspace, by its name; one without an owner is absent.
     facts: by name.
@@ -113,7 +114,7 @@ class SharedStore(Store, Protocol):
         """How the lease stands."""
 
     async def acquire(self, keyspace: str) -> SharedKeyspace:
-        """Become the owner of a keyspace. Raises KeyspaceHeld, StorageUnavailable."""
+        """Become the owner of a keyspace. Raises KeyspaceHeld, StorageUnavailable; Fenced where this never helps."""
 
     async def announce(self, value: bytes) -> None:
         """Let other nodes see this value as long as this node's lease lives; announced again with each new lease.

@@ -51,7 +51,9 @@ def boot_time_ms() -> int:
 
 
 class NodeLease:
-    """The lease of one node. `rule` and `trouble` may be read from any thread."""
+    """The lease of one node. `rule` and `trouble` may be read from any thread, and `is_over` set: then it is renewed no
+    more.
+    """
 
     def __init__(
         self,
@@ -67,6 +69,7 @@ class NodeLease:
         self.rule = rule
         self.trouble: Trouble | None = None
         self.announcement: bytes | None = None
+        self.is_over = False
         self.node_id = node_id
         self.clock_ms = clock_ms
         self._client = client
@@ -124,7 +127,7 @@ class NodeLease:
     # --- while it runs -----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Renew the lease until cancelled; when it is lost, take another and announce the node again.
+        """Renew the lease until cancelled or over; when it is lost, take another and announce the node again.
 
         Past the deadline, etcd has to answer something before it is asked for another renewal: renewals that reach it
         while their answers are lost would keep from the other nodes, for ever, what this one does not serve.
@@ -135,6 +138,8 @@ class NodeLease:
         wait_ms: float = self.rule.renew_interval_ms
         while True:
             await asyncio.sleep(max(0.0, wait_ms / 1000))
+            if self.is_over:
+                return
             began_ms = self.clock_ms()
             try:
                 held = self.rule.held

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from rallypoint.coordinator.storage.contract import (
     AppendMetrics,
     BatchLimits,
+    Fenced,
     KeyspaceHeld,
     StorageUnavailable,
     StoreStatus,
@@ -31,6 +32,7 @@ from rallypoint.coordinator.storage.etcd.client import (
     ServerStatus,
     Trouble,
     Txn,
+    TxnAnswer,
 )
 from rallypoint.coordinator.storage.etcd.fence import Acquisition
 from rallypoint.coordinator.storage.etcd.keys import Keys
@@ -100,7 +102,8 @@ class EtcdStore:
         self._releases: list[Txn] = []
         self._trouble: Trouble | None = None
         self._revision = 0
-        self._gone_back: asyncio.Task[None] | None = None
+        self._has_gone_back = False
+        self._giving_up: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._closed = asyncio.Event()
         self._shared = Shared(
@@ -175,9 +178,7 @@ class EtcdStore:
     @property
     def status(self) -> StoreStatus:
         """The last that appends, the lease and a look every few seconds have met."""
-        trouble = self._trouble or self.node.trouble
-        if self._gone_back is not None:
-            trouble = Trouble.GONE_BACK
+        trouble = Trouble.GONE_BACK if self._has_gone_back else self._trouble or self.node.trouble
         return StoreStatus(None if trouble is None else trouble.value)
 
     async def acquire(self, keyspace: str) -> EtcdKeyspace:
@@ -201,6 +202,8 @@ class EtcdStore:
         self.keyspaces[keyspace] = taken
         if not self._is_held(held.lease):
             taken.lost(f"the lease under which {keyspace} was acquired is lost")
+        if self._has_gone_back:
+            taken.lost(Trouble.GONE_BACK.value)
         return taken
 
     async def _take(self, acquisition: Acquisition) -> int:
@@ -220,9 +223,7 @@ class EtcdStore:
             await asyncio.sleep(RETRY_INTERVAL_S)
 
     async def _try_to_take(self, acquisition: Acquisition) -> int:
-        known_revision = self._known_revision()
-        answer = await self._client.txn(acquisition.look(), CALL_TIMEOUT_S)
-        self._note_revision(answer.revision, known_revision)
+        answer = await self._read(acquisition.look())
         self._check_not_gone_back()
         seen = acquisition.seen_in(answer)
         while True:
@@ -248,7 +249,8 @@ class EtcdStore:
     async def put_fact(self, name: str, value: bytes, revision: int) -> bool:
         """Store a fact if its last write was that of the revision. A try without an answer is not repeated."""
         self._check_open()
-        self._check_not_gone_back()
+        if self._has_gone_back:
+            raise StorageUnavailable(Trouble.GONE_BACK.value)
         key = self.keys.fact(name)
         try:
             answer = await self._client.txn(Txn((ModEquals(key, revision),), (Put(key, value),)), FACT_TIMEOUT_S)
@@ -323,7 +325,7 @@ class EtcdStore:
             self._on_append(metrics)
 
     async def _look_forever(self) -> None:
-        while self._gone_back is None:
+        while not self._has_gone_back:
             await asyncio.sleep(LOOK_INTERVAL_S if self._trouble is None else LOOK_INTERVAL_IN_TROUBLE_S)
             try:
                 await self._look()
@@ -336,10 +338,8 @@ class EtcdStore:
         """Ask etcd for its revision and its alarms; in trouble, try to write; and make good for a release without an
         answer.
         """
-        known_revision = self._known_revision()
-        answer = await self._client.txn(Txn((), (Get(KeyRange(self.keys.node(self.node_id))),)), CALL_TIMEOUT_S)
-        self._note_revision(answer.revision, known_revision)
-        if self._gone_back is not None:
+        await self._read(Txn((), (Get(KeyRange(self.keys.node(self.node_id))),)))
+        if self._has_gone_back:
             return
         status = await self._client.status(CALL_TIMEOUT_S)
         if any("NOSPACE" in alarm for alarm in status.alarms):
@@ -354,32 +354,49 @@ class EtcdStore:
 
     # --- an etcd that goes back --------------------------------------------------------------------------------------
 
-    def _known_revision(self) -> int:
-        """The latest that this node has been told of."""
-        return max([self._revision, *(keyspace.revision for keyspace in self._taken)])
+    async def _read(self, txn: Txn) -> TxnAnswer:
+        """The answer to gets alone, which etcd reads at its latest revision.
 
-    def _note_revision(self, revision: int, known_revision: int) -> None:
-        """A read at the latest revision was answered with this one, and was asked for when the other was known.
-
-        Below that, somebody has restored a snapshot under this node. What it has in its memory is of another past; it
-        would hear of no change before etcd comes to the revisions that it knows. So it serves nothing more.
+        Below what was known when it was asked, somebody has restored a snapshot under this node. What it has in its
+        memory is of another past, and it would hear of no change before etcd comes to the revisions that it knows. So
+        it serves nothing more.
         """
-        self._revision = max(revision, known_revision)
-        if revision >= known_revision or self._gone_back is not None:
-            return
-        logger.error(
-            "etcd has gone back from revision %d to %d: a snapshot of it was restored while this node ran. The node"
-            " serves nothing until it is started again; stop every node first, as docs/etcd.md says of backups",
-            known_revision,
-            revision,
-        )
-        for keyspace in self._taken:
-            keyspace.lost(Trouble.GONE_BACK.value)
-        self._gone_back = self._loop.create_task(self._give_up_lease())
+        known_revision = max([self._revision, *(keyspace.revision for keyspace in self._taken)])
+        answer = await self._client.txn(txn, CALL_TIMEOUT_S)
+        self._revision = max(self._revision, known_revision, answer.revision)
+        if answer.revision < known_revision and not self._has_gone_back:
+            logger.error(
+                "etcd has gone back from revision %d to %d: a snapshot of it was restored while this node ran. The node"
+                " serves nothing until it is started again; stop every node first, as docs/etcd.md says of backups",
+                known_revision,
+                answer.revision,
+            )
+            self._has_gone_back = True
+            for keyspace in self._taken:
+                keyspace.lost(Trouble.GONE_BACK.value)
+            self._begin_giving_up()
+        return answer
 
     def _check_not_gone_back(self) -> None:
-        if self._gone_back is not None:
-            raise StorageUnavailable(Trouble.GONE_BACK.value)
+        # Fenced, and not unavailable: nobody is to try again.
+        if self._has_gone_back:
+            raise Fenced(Trouble.GONE_BACK.value)
+
+    def _begin_giving_up(self) -> asyncio.Task[None]:
+        """End the lease, once; the one task of that."""
+        self._giving_up = self._giving_up or self._loop.create_task(self._give_up_lease())
+        return self._giving_up
+
+    async def _give_up_lease(self) -> None:
+        self.node.is_over = True  # also where the driver does not stop
+        try:
+            await self.driver.stop()
+        except Exception:
+            logger.exception("the lease of node %s is still driven", self.node_id)
+        try:
+            await self.node.give_up()
+        except EtcdError as error:
+            logger.warning("the lease of node %s runs out by itself: %s", self.node_id, error)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -395,18 +412,8 @@ class EtcdStore:
         await asyncio.wait([self._looking])
         await asyncio.gather(*(keyspace.drained(DRAIN_TIMEOUT_S) for keyspace in self._taken))
         await asyncio.gather(*(keyspace.abandon() for keyspace in self._taken))
-        if self._gone_back is not None:
-            await asyncio.wait([self._gone_back])
-        else:
-            await self._give_up_lease()
+        await self._begin_giving_up()
         await self._client.close()
-
-    async def _give_up_lease(self) -> None:
-        await self.driver.stop()
-        try:
-            await self.node.give_up()
-        except EtcdError as error:
-            logger.warning("the lease of node %s runs out by itself: %s", self.node_id, error)
 
     def _check_open(self) -> None:
         if self._closing is not None:
