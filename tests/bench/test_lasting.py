@@ -14,8 +14,8 @@ from bench.lasting import BENCHMARKS
 from bench.metrics import LoadResult, RebalanceResult, is_right
 from bench.plan import Plan, service
 from bench.process import Server
-from bench.residents import PING_INTERVAL_S
 from rallypoint.protocol.operations import START_REBALANCE, path_of
+from tests.bench.requests_expected import requests_expected
 
 SMALL = Plan(seconds=1.0, sizes=(5,), at_rest=5, rounds=1, directory=Path(), held=5)
 
@@ -26,65 +26,27 @@ async def held(plan: Plan, name: str = "channels-held") -> LoadResult:
     return result
 
 
-def heartbeats_at_most(found: LoadResult, speakers: int) -> float:
-    """Of so many, in the time that was measured: one each in 3 s, one at its end, and one that was late before it."""
-    return speakers * (found.seconds / 3 + 2)
-
-
-def pings_at_most(found: LoadResult, members: int) -> float:
-    """The same of those that rest, with their interval."""
-    return members * (found.seconds / PING_INTERVAL_S + 2)
-
-
-@pytest.mark.long
-async def test_members_that_are_held_are_all_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lasting, "HELD_SECONDS", 12)
-    found = await held(replace(SMALL, directory=tmp_path))
-    assert is_right(found), found
-    assert (found.connections, found.members) == (5, 5)
-    assert 5 <= found.requests <= heartbeats_at_most(found, 5), (
-        "one each in 3 s, of which even a busy machine sends one"
-    )
-
-
 @pytest.mark.slow
-async def test_members_at_rest_are_there_and_some_of_them_speak(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "speakers", "held_s"),
+    [
+        pytest.param("channels-held", 5, 12, marks=pytest.mark.long),
+        ("channels-quiet", 2, 12),
+        ("channels-quiet-floor", 5, 12),
+        ("channels-quiet-floor", 0, 30),
+    ],
+)
+async def test_members_are_there_and_say_what_they_should(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, speakers: int, held_s: int
 ) -> None:
-    monkeypatch.setattr(lasting, "SPEAKERS", 2)
-    monkeypatch.setattr(lasting, "HELD_SECONDS", 12)
-    found = await held(replace(SMALL, directory=tmp_path), "channels-quiet")
+    monkeypatch.setattr(lasting, "SPEAKERS", speakers)
+    monkeypatch.setattr(lasting, "HELD_SECONDS", held_s)
+    found = await held(replace(SMALL, directory=tmp_path), name)
     assert is_right(found), found
-    assert (found.name, found.connections, found.members) == ("channels-quiet", 5, 5)
-    assert 2 <= found.requests <= heartbeats_at_most(found, 2) + pings_at_most(found, 3)
-    assert found.p99_ms > 0
-
-
-@pytest.mark.slow
-async def test_the_floor_of_members_at_rest_answers_their_heartbeats(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lasting, "SPEAKERS", 5)
-    monkeypatch.setattr(lasting, "HELD_SECONDS", 12)
-    found = await held(replace(SMALL, directory=tmp_path), "channels-quiet-floor")
-    assert is_right(found), found
-    assert (found.name, found.connections, found.members) == ("channels-quiet-floor", 5, 5)
-    assert 5 <= found.requests <= heartbeats_at_most(found, 5)
-    assert found.p99_ms > 0
-
-
-@pytest.mark.slow
-async def test_the_floor_of_members_at_rest_answers_their_pings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lasting, "SPEAKERS", 0)
-    # A ping counts one interval after it was sent, and the first leaves within one: 22.5 s, and some if it is late.
-    monkeypatch.setattr(lasting, "HELD_SECONDS", 30)
-    found = await held(replace(SMALL, directory=tmp_path), "channels-quiet-floor")
-    assert is_right(found), found
-    assert (found.name, found.connections, found.members) == ("channels-quiet-floor", 5, 5)
-    assert 5 <= found.requests <= pings_at_most(found, 5)
-    assert isnan(found.p99_ms), "nobody sends a heartbeat"
+    assert (found.name, found.connections, found.members) == (name, 5, 5)
+    least, most = requests_expected(found, speakers)
+    assert least <= found.requests <= most
+    assert isnan(found.p99_ms) == (speakers == 0), "pings have no latency"
 
 
 @pytest.mark.slow

@@ -50,6 +50,7 @@ def run_suite(command: list[str | Path], where: Path, log: Path, environment: Ma
 def its_connections_ended_too_early(said: str) -> bool:
     """Whether nothing but that has failed. With chaos a connection lives for half a second to one and a half, by the
     suite's own clock; a machine that is busy for longer does not get a single call through, and the suite gives up.
+    What the service cuts has other words: the end of a file, or a reset.
     """
     failures = re.findall(r"_test\.go:\d+: (?!.* completed in |FAILED TESTING)(.*)", said)
     return bool(failures) and all("use of closed network connection" in failure for failure in failures)
