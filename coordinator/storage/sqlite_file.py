@@ -19,7 +19,7 @@ import logging
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,11 +69,14 @@ _IN_A_FEW_WORDS = {
 }
 
 ROWS_AT_ONCE = 32
-"""Rows that one statement puts: as many as there usually are in a busy transaction, at least."""
+"""Rows that one statement puts, at the most: as many as there usually are in a busy transaction, at least."""
 
-_PUT = "INSERT INTO entry VALUES {} ON CONFLICT (space, key) DO UPDATE SET value = excluded.value"
-_PUT_ROW = _PUT.format("(?, ?, ?)")
-_PUT_ROWS = _PUT.format(", ".join(["(?, ?, ?)"] * ROWS_AT_ONCE))
+_PUT = [
+    f"INSERT INTO entry VALUES {', '.join(['(?, ?, ?)'] * count)}"
+    " ON CONFLICT (space, key) DO UPDATE SET value = excluded.value"
+    for count in range(ROWS_AT_ONCE + 1)
+]
+"""By the number of rows."""
 
 logger = logging.getLogger(__name__)
 
@@ -241,6 +244,17 @@ class SqliteFile:
             self._fail(error)
             raise StorageUnavailable(f"cannot read {keyspace} in {self.path}: {error}") from error
 
+    def _current(self, connection: sqlite3.Connection, owners: Set[tuple[str, int]]) -> Set[tuple[str, int]]:
+        """Those of the keyspaces, with their epochs, that may write now. Asked in one go, for nearly always all may."""
+        pairs = ", ".join(["(?, ?)"] * len(owners))
+        (count,) = connection.execute(
+            f"SELECT count(*) FROM space WHERE (name, epoch) IN (VALUES {pairs})",
+            [cell for pair in owners for cell in pair],
+        ).fetchone()
+        if count == len(owners) and self._doubtful_epochs.items().isdisjoint(owners):
+            return owners
+        return {(keyspace, epoch) for keyspace, epoch in owners if epoch == self._epoch_of(connection, keyspace)}
+
     def _epoch_of(self, connection: sqlite3.Connection, keyspace: str) -> int | None:
         """The epoch that may write now; None where nobody may, after a doubt or where nobody ever acquired it."""
         row = connection.execute("SELECT epoch FROM space WHERE name = ?", (keyspace,)).fetchone()
@@ -284,11 +298,11 @@ class SqliteFile:
         return fates
 
     def _write(self, connection: sqlite3.Connection, batches: Sequence[Batch]) -> list[StorageError | None]:
-        epochs = {keyspace: self._epoch_of(connection, keyspace) for keyspace in {batch.keyspace for batch in batches}}
+        current = self._current(connection, {(batch.keyspace, batch.epoch) for batch in batches})
         fates: list[StorageError | None] = []
         final: dict[tuple[str, bytes], bytes | None] = {}
         for batch in batches:
-            if batch.epoch != epochs[batch.keyspace]:
+            if (batch.keyspace, batch.epoch) not in current:
                 fates.append(Fenced(f"epoch {batch.epoch} of {batch.keyspace} is over"))
                 continue
             fates.append(None)
@@ -646,10 +660,9 @@ def _can_read_all(connection: sqlite3.Connection) -> bool:
 
 def _put(connection: sqlite3.Connection, rows: list[tuple[str, bytes, bytes]]) -> None:
     """Many rows by one statement: the driver gives the interpreter's lock away for each, and has to get it back."""
-    whole = len(rows) - len(rows) % ROWS_AT_ONCE
-    for first in range(0, whole, ROWS_AT_ONCE):
-        connection.execute(_PUT_ROWS, [cell for row in rows[first : first + ROWS_AT_ONCE] for cell in row])
-    connection.executemany(_PUT_ROW, rows[whole:])
+    for first in range(0, len(rows), ROWS_AT_ONCE):
+        some = rows[first : first + ROWS_AT_ONCE]
+        connection.execute(_PUT[len(some)], [cell for row in some for cell in row])
 
 
 def _in_a_few_words(error: sqlite3.Error | StorageError) -> str:
