@@ -163,12 +163,15 @@ def name_node(node_id: str) -> None:
                 one.node_id = node_id
 
 
+_UNTOLD = (OffsetsCommitted, GroupChanged)
+
+
 class EventLog:
     """An observer that answers "why did it rebalance?" with a line for each step of it."""
 
     def event(self, event: Event) -> None:
         """Something happened to a group, and is durable. Commits and changes of state are too many to tell."""
-        if isinstance(event, OffsetsCommitted | GroupChanged):
+        if isinstance(event, _UNTOLD):
             return
         if isinstance(event, RebalanceBegan):
             _tell(

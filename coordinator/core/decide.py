@@ -120,9 +120,10 @@ def step(group: Group, command: Command, context: DecisionContext) -> Decision:
             return _part(group, forgotten, command)
         return _step_in_links(group, forgotten, [] if isinstance(command, TopicsDeleted) else [command], context)
     draft = decide(group, command, context)
+    facts = draft.facts
     if draft.again is not None:
         return _part(group, draft, draft.again)
-    if draft.then or _may_be_seen(group, draft.facts):
+    if draft.then or _may_be_seen(group, facts):
         decision = _step_in_links(group, draft, [], context)
         if isinstance(command, GroupLoaded) and group.deletions_seen < context.deletions:
             # In parts, like any other that a group hears of; nothing that waits comes between.
@@ -131,8 +132,8 @@ def step(group: Group, command: Command, context: DecisionContext) -> Decision:
     # Most calls, and all but a few of those that come by the thousand: no list shows it, and nothing follows but that a
     # phase may be over.
     records: list[GroupFact] = []
-    is_quiet = _is_quiet(draft.facts)
-    _write(group, draft.facts, records)
+    is_quiet = _is_quiet(facts)
+    _write(group, facts, records)
     decision = Decision(records, draft.effects)
     if is_quiet or not rebalance.may_be_over(group):
         return decision
@@ -217,6 +218,8 @@ def _step_in_links(
 
 def _may_be_seen(group: Group, facts: list[Fact]) -> bool:
     """Some of them may show in a list. Where a member says what it said of its topics, nobody sees that."""
+    if _UNSEEN.issuperset(map(type, facts)):
+        return False
     for fact in facts:
         if type(fact) not in _UNSEEN and not (
             isinstance(fact, t.MemberChanged) and fact.topics == group.members[fact.member_id].topics
@@ -240,8 +243,8 @@ _TOPICS_DELETED = TopicsDeleted()
 def _write(group: Group, facts: list[Fact], records: list[GroupFact]) -> None:
     for fact in facts:
         apply(group, fact)
-        if type(fact) in RECORD_TYPES:
-            records.append(cast(GroupFact, fact))
+    # Facts have no subclasses.
+    records += cast("list[GroupFact]", [fact for fact in facts if type(fact) in RECORD_TYPES])
 
 
 def decide(group: Group, command: Command, context: DecisionContext) -> Draft:
@@ -285,14 +288,14 @@ def _decide_call(group: Group, call: Call, context: DecisionContext, draft: Draf
             membership.heartbeat(group, call, request, context, draft)
         case m.CommitRequest() as request:
             offsets.commit(group, call, request, context, draft)
+        case m.FetchRequest() as request:
+            offsets.fetch(group, call, request, draft)
         case m.JoinRequest() as request:
             membership.join(group, call, request, context, draft)
         case m.SyncRequest() as request:
             _decide_sync(group, call, request, context, draft)
         case m.LeaveRequest() as request:
             membership.leave(group, call, request, context, draft)
-        case m.FetchRequest() as request:
-            offsets.fetch(group, call, request, draft)
         case admin.DeleteOffsetsRequest() as request:
             deletion.delete_offsets(group, call, request, draft)
         case admin.ResetOffsetsRequest() as request:

@@ -395,8 +395,7 @@ ViewEvent = OwnersLoaded | MemberCame | MembersWent
 VIEW_EVENTS = (OwnersLoaded, MemberCame, MembersWent)
 
 
-@dataclass(frozen=True, slots=True)
-class Notify:
+class Notify(NamedTuple):
     """Something that lists, metrics, logs and watchers may show; nobody answers it."""
 
     event: Event | ViewEvent

@@ -58,6 +58,7 @@ from rallypoint.coordinator.core.effects import (
 )
 from rallypoint.coordinator.core.group import CallKind, Group, State
 from rallypoint.coordinator.core.records import GroupFact, GroupRecord
+from rallypoint.coordinator.runtime.appends.append_watch import AppendWatch
 from rallypoint.coordinator.runtime.appends.batch import ENCODED_AT_ONCE_MAX, GroupBatch, Stepped, weight_of
 from rallypoint.coordinator.runtime.event_loop.faults import survives
 from rallypoint.coordinator.runtime.event_loop.timers import Timer, Timers
@@ -81,6 +82,8 @@ RELEASED_AT_ONCE_MAX = 200
 _OF_MEMBERS = frozenset({TimerKind.SESSION, TimerKind.GRACE})
 """Timers of which a sign of life makes nothing."""
 
+_OF_TIMERS: frozenset[type] = frozenset({SetTimer, CancelTimer})
+
 _PART = Settle()
 """Stands where a part of a command was stepped: nothing is over with it."""
 
@@ -103,6 +106,10 @@ class ExecutorHost(Protocol):
     @property
     def append_timeout_ms(self) -> int:
         """For how long calls wait for an append."""
+
+    @property
+    def append_watch(self) -> AppendWatch:
+        """Who lets the group look for calls that have waited so long."""
 
     def now_ms(self) -> int:
         """The present instant."""
@@ -211,7 +218,7 @@ class GroupExecutor:
         self._node_timers = host.timers
         self._under_way: GroupBatch | None = None
         self._append_began_ms = 0
-        self._late_timer: Timer | None = None
+        self._is_watched = False
         self._carried: Stepped | None = None
         self._changed: GroupChanged | None = None
         self._outbox: deque[Effect | Command] = deque()
@@ -271,16 +278,16 @@ class GroupExecutor:
         """Ask: the answer where it is there on return, else the call that waits. Not to be used after the end."""
         assert self.takes_calls, f"the executor of {self.group_id!r} takes no calls any more"
         if self._is_busy or self._mailbox:
-            waiting = self._wait(call)
+            waiting = self._wait(call, self._host.now_ms())
             self._weigh_waiting(call)
             self.tell(call)
         else:
+            context, header = self._host.decision_context(), self._group.header
             self._is_busy = True
-            header = self._group.header
             try:
-                decision = step(self._group, call, self._host.decision_context())
+                decision = step(self._group, call, context)
             except Exception:
-                waiting = self._wait(call)
+                waiting = self._wait(call, context.now_ms)
                 self.faulted()
             else:
                 self._weigh(self._group.metadata_bytes)
@@ -289,17 +296,17 @@ class GroupExecutor:
                     # Nothing is stored and nobody else hears of it: all that is left of the turn is its end.
                     self._rest()
                     return self._current(answer)
-                waiting = self._wait(call)
+                waiting = self._wait(call, context.now_ms)
                 self._carried = self._stepped(self._after(call, decision), decision, header)
-                self._turn(None)
+                self._turn(None, context)
         return waiting if waiting.answer is None else waiting.answer
 
     def refuse_assignments(self) -> Failure | None:
         """Why a leader's assignments would be of no use; what waits in the mailbox may change that."""
         return None if self._mailbox else rebalance.refuse_assignments(self._group, self._host.now_ms())
 
-    def _wait(self, call: Call) -> Waiting:
-        waiting = self._waiting[call.call_id] = Waiting(self, call.call_id, self._host.now_ms())
+    def _wait(self, call: Call, now_ms: int) -> Waiting:
+        waiting = self._waiting[call.call_id] = Waiting(self, call.call_id, now_ms)
         return waiting
 
     def tell(self, command: Command) -> None:
@@ -340,7 +347,8 @@ class GroupExecutor:
 
     def _come_to_end(self) -> None:
         self._is_over = True
-        self._forget_late()
+        if self._is_watched:
+            self._forget_late()
         if self._finished is not None and not self._finished.done():
             self._finished.set_result(None)
 
@@ -372,17 +380,22 @@ class GroupExecutor:
 
     # --- the turn ----------------------------------------------------------------------------------------------------
 
-    def _turn(self, durable: GroupBatch | None) -> None:
-        """Release what has become durable, then do what waits. A fault of ours ends the executor, not the process."""
+    def _turn(self, durable: GroupBatch | None, context: DecisionContext | None = None) -> None:
+        """Release what has become durable, then do what waits. A fault of ours ends the executor, not the process.
+
+        `context`: of the first step of this turn, if that has one already.
+        """
         self._is_busy = True
         try:
-            if not (self._release_slice() if durable is None else self._release(durable)):
+            if durable is not None and not self._release(durable):
+                return
+            if durable is None and self._outbox and not self._release_slice():
                 return
             if self._closed_by is not None:
                 self._come_to_end()
                 self._settle_ended(list(self._waiting), self._closed_by)
             else:
-                self._run()
+                self._run(context)
         except Exception:
             self.faulted()
 
@@ -396,14 +409,15 @@ class GroupExecutor:
         logger.error("group %r is reloaded", self.group_id, extra={"group_id": self.group_id})
         self._fail(Failure(ErrorCode.UNKNOWN_SERVER_ERROR, "The service failed; see its log."))
 
-    def _run(self) -> None:
+    def _run(self, context: DecisionContext | None) -> None:
         """Step, append, release, until nothing waits or an append is under way."""
         while self._mailbox or self._carried is not None:
-            batch = self._step_what_waits()
+            batch = self._step_what_waits(context)
+            context = None
             if batch.stores:
                 batch.deletions_seen = self._group.deletions_seen
                 self._under_way = batch
-                self._watch_append()
+                self._watch_append(batch.stepped_at_ms)
                 self._host.append(batch)
                 return
             if not self._release(batch):
@@ -416,7 +430,8 @@ class GroupExecutor:
     def _rest(self) -> None:
         """Nothing waits. A group that is not there is forgotten."""
         self._is_busy = False
-        self._forget_late()
+        if self._is_watched:
+            self._forget_late()
         if self._group.forgettable and not self._waiting:
             self._is_over = True
             self._cancel_timers()
@@ -426,9 +441,8 @@ class GroupExecutor:
         self._is_busy = False
         self.go_on()
 
-    def _step_what_waits(self) -> GroupBatch:
+    def _step_what_waits(self, context: DecisionContext | None) -> GroupBatch:
         batch = GroupBatch(self)
-        context: DecisionContext | None = None
         in_mailbox: Mapping[str, int] | None = None
         if self._carried is not None:
             batch.add(self._carried)
@@ -449,6 +463,7 @@ class GroupExecutor:
                 self._carried = stepped
                 break
             batch.add(stepped)
+        batch.stepped_at_ms = self._host.now_ms() if context is None else context.now_ms
         return batch
 
     def _heard_in_mailbox(self) -> Mapping[str, int]:
@@ -516,17 +531,24 @@ class GroupExecutor:
     def _stepped(self, command: Command, decision: Decision, header: GroupRecord | None) -> Stepped:
         if _is_long(decision.effects):
             return self._to_store(command, decision.records, decision.effects, header, is_long=True)
-        seen: list[Effect] = []
-        for effect in decision.effects:
+        seen = decision.effects
+        if not _OF_TIMERS.isdisjoint(map(type, seen)):
+            seen = self._set_timers(seen)
+        if not decision.records:
+            return Stepped(command, (), 0, seen)
+        return self._to_store(command, decision.records, seen, header)
+
+    def _set_timers(self, effects: Sequence[Effect]) -> list[Effect]:
+        """Set and cancel them. Returns the other effects."""
+        others: list[Effect] = []
+        for effect in effects:
             if isinstance(effect, SetTimer):
                 self._set_timer(effect.key, effect.deadline_ms)
             elif isinstance(effect, CancelTimer):
                 self._cancel_timer(effect.key)
             else:
-                seen.append(effect)
-        if not decision.records:
-            return Stepped(command, (), 0, seen)
-        return self._to_store(command, decision.records, seen, header)
+                others.append(effect)
+        return others
 
     def _to_store(
         self,
@@ -571,34 +593,30 @@ class GroupExecutor:
 
     # --- an append that hangs ----------------------------------------------------------------------------------------
 
-    def _watch_append(self) -> None:
+    def _watch_append(self, now_ms: int) -> None:
         """From now on nobody waits for the store for longer than he may."""
-        self._append_began_ms = self._host.now_ms()
-        if self._late_timer is None:
-            self._look_for_late_at(self._append_began_ms + self._host.append_timeout_ms)
-
-    def _look_for_late_at(self, deadline_ms: int) -> None:
-        self._late_timer = self._node_timers.set(deadline_ms, self._look_for_late)
+        self._append_began_ms = now_ms
+        if not self._is_watched:
+            self._is_watched = True
+            self._host.append_watch.look_at(self, now_ms + self._host.append_timeout_ms)
 
     def _forget_late(self) -> None:
-        if self._late_timer is not None:
-            self._node_timers.cancel(self._late_timer)
-            self._late_timer = None
+        self._is_watched = False
+        self._host.append_watch.forget(self)
 
-    def _look_for_late(self) -> None:
-        """Answer every call that has waited for long, and for nothing but the store.
+    def look_for_late(self, now_ms: int) -> int:
+        """Answer every call that has waited for long, and for nothing but the store. Returns when to look again.
 
         The append goes on, and so does what was said: it counts, or not, by what becomes of the append. To a call in
         parts the store answers with each, so only the present append counts; who waits behind it has a time of his own.
         """
-        now_ms, timeout_ms = self._host.now_ms(), self._host.append_timeout_ms
+        timeout_ms = self._host.append_timeout_ms
         due = {
             call_id: timeout_ms
             + (self._append_began_ms if waiting.is_parked or waiting.is_in_parts else waiting.since_ms)
             for call_id, waiting in self._waiting.items()
             if not self._waits_by_right(call_id, waiting)
         }
-        self._look_for_late_at(min((at_ms for at_ms in due.values() if at_ms > now_ms), default=now_ms + timeout_ms))
         late = deque(call_id for call_id, at_ms in due.items() if at_ms <= now_ms)
         if late:
             logger.warning(
@@ -607,6 +625,7 @@ class GroupExecutor:
                 extra={"group_id": self.group_id},
             )
             self._refuse_late(late)
+        return min((at_ms for at_ms in due.values() if at_ms > now_ms), default=now_ms + timeout_ms)
 
     def _waits_by_right(self, call_id: int, waiting: Waiting) -> bool:
         """Whether the call is answered, or the group has parked it and set a timer that will answer it."""
@@ -629,21 +648,24 @@ class GroupExecutor:
 
     def _release(self, batch: GroupBatch) -> bool:
         """Let be seen what the batch made. False where it is too much at once: the rest follows in turns of its own."""
+        steps = batch.steps
         # A long step is the last of its batch.
-        if batch.steps[-1].is_long or sum([len(stepped.effects) for stepped in batch.steps]) > RELEASED_AT_ONCE_MAX:
-            for stepped in batch.steps:
+        if steps[-1].is_long or (
+            len(steps) > 1 and sum([len(stepped.effects) for stepped in steps]) > RELEASED_AT_ONCE_MAX
+        ):
+            for stepped in steps:
                 self._outbox.extend(stepped.effects)
                 self._outbox.append(stepped.command)
             return self._release_slice()
         releasing = ORIGIN.get()
         try:
-            for stepped in batch.steps:
+            for stepped in steps:
                 ORIGIN.set(self._origin_of(stepped.command))
                 for effect in stepped.effects:
-                    assert not isinstance(effect, Each), "a step with effects on each of many is long"
                     self._release_effect(effect)
                 self._release_command(stepped.command)
-            self._tell_change()
+            if self._changed is not None:
+                self._tell_change()
         finally:
             ORIGIN.set(releasing)
         return True
@@ -684,7 +706,7 @@ class GroupExecutor:
         else:
             self._release_command(due)
 
-    def _release_effect(self, effect: OneEffect) -> None:
+    def _release_effect(self, effect: Effect) -> None:
         if isinstance(effect, Reply):
             self._answer(effect.call_id, effect.answer)
         elif isinstance(effect, Notify):
@@ -692,6 +714,7 @@ class GroupExecutor:
         elif isinstance(effect, SetTimer):
             self._set_timer(effect.key, effect.deadline_ms)
         else:
+            assert not isinstance(effect, Each), "a step with effects on each of many is long"
             self._cancel_timer(effect.key)
 
     def _tell(self, event: Event | ViewEvent) -> None:
@@ -699,7 +722,7 @@ class GroupExecutor:
         if isinstance(event, GroupChanged):
             self._changed = event
             return
-        if not isinstance(event, MemberCame):
+        if self._changed is not None and not isinstance(event, MemberCame):
             self._tell_change()
         self._host.observe(event)
 

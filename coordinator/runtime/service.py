@@ -32,6 +32,7 @@ from rallypoint.coordinator.core.group import Group, State, check_exists
 from rallypoint.coordinator.core.group_order import BadCursor, GroupOrder
 from rallypoint.coordinator.core.records import NEVER_PAUSED, LayoutRecord, RunningTimeRecord
 from rallypoint.coordinator.core.topics import DeleteTopic, PutTopic, topic_answer, topics_answer
+from rallypoint.coordinator.runtime.appends.append_watch import AppendWatch
 from rallypoint.coordinator.runtime.assignments.queries import AssignmentQueries
 from rallypoint.coordinator.runtime.condition import Condition, ShardState, UnavailableShard
 from rallypoint.coordinator.runtime.contract import MemberCalls, NodeAddress, NodeCapacity, Observer, ShardOwnership
@@ -39,7 +40,7 @@ from rallypoint.coordinator.runtime.event_loop.clock import Backoff, Clock, slee
 from rallypoint.coordinator.runtime.event_loop.ended_calls import EndedCalls
 from rallypoint.coordinator.runtime.event_loop.faults import begin, survives
 from rallypoint.coordinator.runtime.event_loop.timers import Timers
-from rallypoint.coordinator.runtime.group_executor import Answer, Waiting
+from rallypoint.coordinator.runtime.group_executor import Answer, GroupExecutor, Waiting
 from rallypoint.coordinator.runtime.group_queries import GroupQueries
 from rallypoint.coordinator.runtime.group_table import GroupMetrics, GroupTable
 from rallypoint.coordinator.runtime.history.lag_samples import INTERVAL_MS
@@ -194,6 +195,7 @@ class Service:
             park=self._park,
             unpark=self._unpark,
             append_timeout_ms=self._capacity.storage_append_timeout_ms,
+            append_watch=AppendWatch(self._timers, clock.now_ms),
             metadata_grew=self._metadata_grew,
             ended_calls=EndedCalls(),
         )
@@ -441,24 +443,25 @@ class Service:
         connection that carries the members that call on it; None where none does. Whichever way a call comes, it comes
         through here, and so who carries its member is known.
         """
-        connections = self.connections
-        if connection is not None and not connections.has_room(connection, group_id, request):
+        member_id = caller_of(request)
+        if connection is not None and member_id and not self.connections.has_room(connection, group_id):
             detail = "The channel carries members of as many groups as it may"
             return over_limit("channel_groups_max", connection.groups_max, detail)
         if self._member_calls is not None and isinstance(request, m.JoinRequest | m.SyncRequest):
-            return self._ask_told(self._member_calls, group_id, request, host, connection)
-        return self._ask_connected(group_id, request, host, connection)
+            return self._ask_told(self._member_calls, group_id, request, member_id, host, connection)
+        return self._ask_connected(group_id, request, member_id, host, connection)
 
     def _ask_told(
         self,
         told: MemberCalls,
         group_id: str,
         request: m.JoinRequest | m.SyncRequest,
+        member_id: str,
         host: str,
         connection: MemberConnection | None,
     ) -> GroupAnswer | Failure | Waiting:
         told.called(group_id, request)
-        answer = self._ask_connected(group_id, request, host, connection)
+        answer = self._ask_connected(group_id, request, member_id, host, connection)
         if not isinstance(answer, Waiting):
             told.answered(group_id, request, answer)
         elif (before_answer := answer.before_answer) is not None:
@@ -471,33 +474,29 @@ class Service:
         return answer
 
     def _ask_connected(
-        self, group_id: str, request: GroupRequest, host: str, connection: MemberConnection | None
+        self, group_id: str, request: GroupRequest, member_id: str, host: str, connection: MemberConnection | None
     ) -> GroupAnswer | Failure | Waiting:
         connections = self.connections
         answer = self._ask_group(group_id, request, host)
+        given = None if isinstance(answer, Waiting) else answer
         if isinstance(answer, Waiting):
-            answer.before_answer = partial(connections.on_answer, group_id, request, connection)
+            answer.before_answer = partial(connections.on_answer, group_id, member_id, connection)
             if connection is None:
                 # A turn later: who is made to leave hears first, on its channel, of the rebalance that begins with it.
                 answer.before_answer = partial(asyncio.get_running_loop().call_soon, answer.before_answer)
-            self._on_call(group_id, request, None, connection)
-        elif connection is not None or connections:
-            self._on_call(group_id, request, answer, connection)
+        if connection is not None:
+            connections.on_call(group_id, member_id, given, connection)
+        elif given is None or connections:
+            self._on_http_call(group_id, member_id, given)
         return answer
 
-    def _on_call(
-        self,
-        group_id: str,
-        request: GroupRequest,
-        answer: GroupAnswer | Failure | None,
-        connection: MemberConnection | None,
-    ) -> None:
-        """Let the registry know. A call over HTTP, which may be no heartbeat, takes its member from a channel: what
-        came on that counts on.
+    def _on_http_call(self, group_id: str, member_id: str, answer: GroupAnswer | Failure | None) -> None:
+        """Let the registry know. Such a call, which may be no heartbeat, takes its member from a channel: what came on
+        that counts on.
         """
-        connections, member_id = self.connections, caller_of(request)
-        before = connections.connection_of(group_id, member_id) if connection is None and member_id else None
-        connections.on_call(group_id, request, answer, connection)
+        connections = self.connections
+        before = connections.connection_of(group_id, member_id) if member_id else None
+        connections.on_call(group_id, member_id, answer, None)
         if before is not None and connections.connection_of(group_id, member_id) is None:
             self._tell_heard(group_id, member_id, before)
 
@@ -510,23 +509,32 @@ class Service:
         if self.phase in _NOT_SERVING:
             return _not_serving(self.phase)
         shard = self._shards[self._shard_of(group_id)]
+        executor = shard.executors.get(group_id) if shard.state is _ACTIVE else None
+        if executor is None:
+            reached = self._reach(shard, group_id, request)
+            if not isinstance(reached, GroupExecutor):
+                return reached
+            executor = reached
+        if len(executor) >= self._capacity.group_mailbox_max:
+            limit = self._capacity.group_mailbox_max
+            return over_limit("group_mailbox_max", limit, "Too many calls of this group wait to be worked on")
+        random_part = ""
+        if isinstance(request, m.JoinRequest):
+            refusal = executor.refuse_metadata(request, self.metadata_bytes, self._capacity.node_metadata_max_bytes)
+            if refusal is not None:
+                return refusal
+            # A system call; only who has no id yet is given one.
+            random_part = "" if request.member_id else self._draw_id()
+        return executor.call(Call(next(self._call_ids), request, host, random_part))
+
+    def _reach(self, shard: Shard, group_id: str, request: GroupRequest) -> GroupExecutor | GroupAnswer | Failure:
+        """The executor of a group that is not served yet, made if there is room for it; else what the call is told."""
         if shard.state is not ShardState.ABSENT and not shard.knows(group_id) and creates_group(request):
             refusal = self._refuse_to_create()
             if refusal is not None:
                 return refusal
         executor = shard.executor(group_id)
-        if executor is None:
-            return self._answer_unloaded(shard, group_id, request)
-        if len(executor) >= self._capacity.group_mailbox_max:
-            limit = self._capacity.group_mailbox_max
-            return over_limit("group_mailbox_max", limit, "Too many calls of this group wait to be worked on")
-        if isinstance(request, m.JoinRequest):
-            refusal = executor.refuse_metadata(request, self.metadata_bytes, self._capacity.node_metadata_max_bytes)
-            if refusal is not None:
-                return refusal
-        # A system call; only who has no id yet is given one.
-        random_part = self._draw_id() if isinstance(request, m.JoinRequest) and not request.member_id else ""
-        return executor.call(Call(next(self._call_ids), request, host, random_part))
+        return self._answer_unloaded(shard, group_id, request) if executor is None else executor
 
     def waiting(self, group_id: str, member_id: str) -> AbstractContextManager[None]:
         """A request of the member has come, and waits as long as this is entered."""
@@ -942,6 +950,8 @@ def _hand_over(future: "asyncio.Future[Answer]", answer: Answer) -> None:
 _OF_THE_ROW = ("status", "lag", "idle_member_count", "unowned_partition_count", "useful_member_count")
 """Fields of a description that are those of the group's row in a list."""
 _STATES = frozenset(state.casefold() for state in State)
+_ACTIVE = ShardState.ACTIVE
+"""In its class a member of an enumeration takes ten times as long to be found, and each call asks for it."""
 _NOT_SERVING = frozenset({Phase.STARTING, Phase.DRAINING, Phase.STOPPED})
 
 

@@ -23,6 +23,7 @@ from rallypoint.coordinator.core.commands import ConnectionLost, DecisionContext
 from rallypoint.coordinator.core.effects import VIEW_EVENTS, Event, Failure, GroupUnloaded, MembersWent, ViewEvent
 from rallypoint.coordinator.core.group import Group
 from rallypoint.coordinator.core.records import RunningTimeRecord
+from rallypoint.coordinator.runtime.appends.append_watch import AppendWatch
 from rallypoint.coordinator.runtime.appends.batch import GroupBatch
 from rallypoint.coordinator.runtime.appends.chunks import cut_anywhere
 from rallypoint.coordinator.runtime.appends.writer import Writer
@@ -83,6 +84,7 @@ class ShardDependencies:
     park: counts one more call that is parked; why no more may be, or None.
     unpark: counts one less.
     append_timeout_ms: how long a call waits for an append.
+    append_watch: lets groups look for calls that have waited so long.
     metadata_grew: called when the metadata of members grows or shrinks, with the difference in bytes.
     ended_calls: the calls of groups that end.
     """
@@ -103,6 +105,7 @@ class ShardDependencies:
     park: Callable[[], Failure | None]
     unpark: Callable[[], None]
     append_timeout_ms: int
+    append_watch: AppendWatch
     metadata_grew: Callable[[int], None]
     ended_calls: EndedCalls
 
@@ -463,6 +466,11 @@ class Shard:
         return self._deps.append_timeout_ms
 
     @property
+    def append_watch(self) -> AppendWatch:
+        """Who lets the group look for calls that have waited so long."""
+        return self._deps.append_watch
+
+    @property
     def append_since_ms(self) -> int | None:
         """When the append that is under way began; None where none is."""
         return None if self._writer is None else self._writer.append_since_ms
@@ -483,7 +491,7 @@ class Shard:
         """Store the batch, and settle it. One that is large goes beside the writer, chunk by chunk."""
         assert self._running is not None
         assert self._writer is not None
-        self._running.is_stored_to(self._deps.clock.now_ms(), self._writer)
+        self._running.is_stored_to(batch.stepped_at_ms, self._writer)
         if batch.is_large:
             task = begin(self._store_large(batch, self._writer), batch.give_up)
             self._large.add(task)

@@ -107,10 +107,12 @@ class I8Leaks(Checker):
 
     def turned(self, node: Node, seen: Iterable[Seen]) -> None:
         total = 0
+        is_watched = False
         for one in seen:
             executor, group = one.executor, one.group
-            total += len(executor._timers) + (executor._late_timer is not None)
-            if one.is_idle and executor._late_timer is not None:
+            total += len(executor._timers)
+            is_watched = is_watched or executor._is_watched
+            if one.is_idle and executor._is_watched:
                 self.fail(f"{group.group_id} stands idle, and looks for calls that wait for an append")
             if not one.is_idle:
                 continue
@@ -126,6 +128,7 @@ class I8Leaks(Checker):
         )
         if node.service.metadata_bytes != said_bytes:
             self.fail(f"members say {said_bytes} bytes, and the process counts {node.service.metadata_bytes}")
+        total += is_watched  # one for all groups whose appends are under way
         if node.timers_set != total:
             self.fail(f"the process has {node.timers_set} timers, its groups {total}")
 

@@ -57,6 +57,7 @@ class GroupBatch:
     """The steps of an executor that become durable, and are released, together. At most one step stores if it is large.
 
     `deletions_seen` is the group's after the last step. `weight`: so many steps of the usual size were made for it.
+    `stepped_at_ms`: the instant of its last step, or of the turn in which it is stored.
     """
 
     __slots__ = (
@@ -65,6 +66,7 @@ class GroupBatch:
         "_large",
         "deletions_seen",
         "size_bytes",
+        "stepped_at_ms",
         "steps",
         "stores",
         "weight",
@@ -81,6 +83,7 @@ class GroupBatch:
         self.stores = False
         self.weight = 0
         self.deletions_seen = 0
+        self.stepped_at_ms = 0
 
     @property
     def is_large(self) -> bool:
@@ -110,7 +113,9 @@ class GroupBatch:
             self.stores = True
         elif stepped.writes:
             self.writes.extend(stepped.writes)
-            self._deleted.update(write.key for write in stepped.writes if write.value is None)
+            for write in stepped.writes:
+                if write.value is None:
+                    self._deleted.add(write.key)
             self.size_bytes += stepped.size_bytes
             self.stores = True
 

@@ -19,7 +19,6 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import islice
 from typing import NamedTuple, Protocol
 
-from rallypoint.coordinator.core.commands import GroupRequest, caller_of
 from rallypoint.coordinator.core.effects import (
     Event,
     Failure,
@@ -55,6 +54,8 @@ class MemberDropped(NamedTuple):
 ConnectionEvent = RebalanceBegan | GroupUnloaded | TopicsListed | MemberDropped
 """Events of which connections are notified."""
 _GROUP_EVENTS = (RebalanceBegan, GroupUnloaded)
+_HEARD: frozenset[type] = frozenset({*_GROUP_EVENTS, SessionExpired, MemberReplaced, GroupRemoved})
+"""Events that change something here; commits, which are most, do not."""
 
 
 class MemberConnection(Protocol):
@@ -146,35 +147,35 @@ class ConnectionRegistry:
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
-    def has_room(self, connection: MemberConnection, group_id: str, request: GroupRequest) -> bool:
-        """Whether the connection may carry the caller: it does already, or has few enough groups, or nobody is
-        named.
-        """
+    def has_room(self, connection: MemberConnection, group_id: str) -> bool:
+        """Whether the connection may carry a member of the group: it does already, or has few enough groups."""
         groups = self._carried.get(connection)
-        return groups is None or group_id in groups or len(groups) < connection.groups_max or not caller_of(request)
+        return groups is None or group_id in groups or len(groups) < connection.groups_max
 
     def on_call(
         self,
         group_id: str,
-        request: GroupRequest,
+        member_id: str,
         answer: GroupAnswer | Failure | None,
         connection: MemberConnection | None,
     ) -> None:
-        """A call came on the connection, or over HTTP, which carries nobody. `answer`: what it got at once; None:
-        waits.
+        """A call came on the connection, or over HTTP, which carries nobody.
 
         One that waits counts from now, and is taken back if it turns out to be nobody's.
+
+        `member_id`: who calls (`caller_of`). `answer`: what it got at once; None: it waits.
         """
-        member_id = caller_of(request)
         if member_id and not is_refusal(answer):
             self._count(group_id, member_id, connection)
         if answer is not None:
-            self.on_answer(group_id, request, connection, answer)
+            self.on_answer(group_id, member_id, connection, answer)
 
     def on_answer(
-        self, group_id: str, request: GroupRequest, connection: MemberConnection | None, answer: GroupAnswer | Failure
+        self, group_id: str, member_id: str, connection: MemberConnection | None, answer: GroupAnswer | Failure
     ) -> None:
-        """A call has its answer. If it has waited, it counted when it came: the member may have called elsewhere since.
+        """A call of the member has its answer; "" is nobody, or one that has no id yet.
+
+        If it has waited, it counted when it came: the member may have called elsewhere since.
 
         Do not report a call that was hung up: its connection may be gone.
         """
@@ -184,7 +185,6 @@ class ConnectionRegistry:
                 if left.error_code == ErrorCode.NONE:
                     self.drop(group_id, left.member_id, told=connection)
             return
-        member_id = caller_of(request)
         if isinstance(answer, Failure):
             if member_id and answer.code in _NOBODY and self.connection_of(group_id, member_id) is connection:
                 self.drop(group_id, member_id, told=connection)
@@ -285,6 +285,8 @@ class ConnectionRegistry:
 
     def event(self, event: Event) -> None:
         """Something happened to a group, and is durable: notify its connections, forget members that have gone."""
+        if type(event) not in _HEARD:
+            return
         if isinstance(event, _GROUP_EVENTS):
             self._notify(event)
         elif isinstance(event, SessionExpired):

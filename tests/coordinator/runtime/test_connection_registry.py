@@ -26,7 +26,6 @@ from rallypoint.coordinator.runtime.members.connection_registry import (
 )
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
-from tests.fakes.service_harness import join
 
 
 class PlantedFault(Exception):  # noqa: N818
@@ -107,15 +106,14 @@ async def test_who_is_carried_no_longer_hears_so_on_the_channel_that_goes_on() -
     """A member at rest relies on it, for whatever reason it is, but for a word of its own there."""
     connections, one, other, _ = three()
     left = m.LeaveAnswer(members=(m.LeftMember(member_id="a", error_code=0, error_name="NONE"),))
-    request = m.LeaveRequest(members=(m.LeaveMember(member_id="a"),))
     reasons: dict[str, Callable[[], None]] = {
         "its session expired": lambda: connections.event(SessionExpired("g", "a")),
         "another process is the instance": lambda: connections.event(MemberReplaced("g", "i", "a", "b")),
         "its group is gone": lambda: connections.event(GroupRemoved("g", Removal.DELETED)),
         "it is out of the group": lambda: connections.members_went(MembersWent("g", (OwnerNames("a", None, "", ""),))),
-        "an operator has it leave": lambda: connections.on_call("g", request, left, other),
-        "it called over HTTP": lambda: connections.on_call("g", beat("a"), m.HeartbeatAnswer(), None),
-        "it called on another channel": lambda: connections.on_call("g", beat("a"), m.HeartbeatAnswer(), other),
+        "an operator has it leave": lambda: connections.on_call("g", "", left, other),
+        "it called over HTTP": lambda: connections.on_call("g", "a", m.HeartbeatAnswer(), None),
+        "it called on another channel": lambda: connections.on_call("g", "a", m.HeartbeatAnswer(), other),
     }
     for reason, happen in reasons.items():
         one.heard.clear()
@@ -127,9 +125,9 @@ async def test_who_is_carried_no_longer_hears_so_on_the_channel_that_goes_on() -
         connections.release(other)
     one.heard.clear()
     connections.carry("g", "a", one)
-    connections.on_call("g", request, left, one)
+    connections.on_call("g", "", left, one)
     connections.carry("g", "a", one)
-    connections.on_call("g", beat("a"), Failure(ErrorCode.UNKNOWN_MEMBER_ID, "gone"), one)
+    connections.on_call("g", "a", Failure(ErrorCode.UNKNOWN_MEMBER_ID, "gone"), one)
     assert not one.heard, "it has just been answered"
     assert_empty(connections)
 
@@ -187,8 +185,7 @@ def test_who_has_left_is_forgotten_and_who_was_refused_to_leave_is_not() -> None
         m.LeftMember(member_id=member_id, group_instance_id=None, error_code=code, error_name=code.name)
         for member_id, code in (("a", ErrorCode.NONE), ("b", ErrorCode.FENCED_INSTANCE_ID))
     ]
-    request = m.LeaveRequest(members=(m.LeaveMember(member_id="a"), m.LeaveMember(member_id="b")))
-    connections.on_call("g", request, m.LeaveAnswer(members=tuple(left)), None)
+    connections.on_call("g", "", m.LeaveAnswer(members=tuple(left)), None)
     assert connections.members_of("g") == {"b"}
 
 
@@ -216,13 +213,12 @@ async def test_what_is_of_no_group_is_told_to_each_connection_once_and_to_many_i
 
 def test_a_first_join_that_is_answered_over_http_takes_its_member_off_the_session_that_asked_it_too() -> None:
     connections, one, _, _ = three()
-    request = join("a", "", request_id="r")
     answer = m.WaitingAnswer(member_id="a")
-    connections.on_call("g", request, answer, one)
+    connections.on_call("g", "", answer, one)
     assert connections.connection_of("g", "a") is one
-    connections.on_call("g", request, None, None)
+    connections.on_call("g", "", None, None)
     assert connections.connection_of("g", "a") is one
-    connections.on_answer("g", request, None, answer)
+    connections.on_answer("g", "", None, answer)
     assert_empty(connections)
 
 
