@@ -69,7 +69,7 @@ class GatheringTransport(asyncio.Transport):
         """Write it at the end of this turn. What is not bytes may change meanwhile, and is copied."""
         chunks = self._chunks
         is_first = not chunks
-        chunks.append(data if isinstance(data, bytes) else bytes(data))
+        chunks.append(bytes(data))
         self._size_bytes += len(data)
         if self._size_bytes > GATHERED_BYTES_MAX:
             self.flush()

@@ -299,12 +299,11 @@ class LineSocket:
     def read_behind(self) -> None:
         """The line holds nothing back."""
 
-    @property
     def unsent_bytes(self) -> int:
         return 0 if self.is_cut else max(0, self.line.down.unread_bytes - WINDOW_BYTES) * BYTE_WEIGHT
 
     async def drain(self) -> None:
-        while self.unsent_bytes > 0 and not self.is_cut:
+        while self.unsent_bytes() > 0 and not self.is_cut:
             self._drained = self._loop.create_future()
             # Looked at again and again: a client's reading wakes nobody here.
             self._loop.call_later(0.05, _wake, self._drained)

@@ -89,8 +89,6 @@ PINGS_IN_A_SESSION = 3
 SCRAP_BYTES = 1_024
 """A fragment below this size counts as a frame without a call, unless it is the last of its message."""
 _CONTROL = frozenset((Opcode.CLOSE, Opcode.PING, Opcode.PONG))
-_TEXT = Opcode.TEXT
-"""In its class it takes ten times as long to be found, and each frame asks for it."""
 
 log = logging.getLogger("rallypoint.http")
 access = logging.getLogger("rallypoint.access")
@@ -169,7 +167,7 @@ class Channel:
 
     `on_token` is called with the connection when a token that is known has come in the first message; it may raise
     Refused.
-    `permit` is that of its caller, once that is known.
+    `permit` is that of its caller, once that is known. `is_busy`: what comes waits until a message before it was taken.
     """
 
     __slots__ = (
@@ -183,7 +181,6 @@ class Channel:
         "_has_guessed",
         "_has_told_doubt",
         "_host",
-        "_is_busy",
         "_is_late",
         "_is_members",
         "_is_over",
@@ -192,6 +189,7 @@ class Channel:
         "_socket",
         "_takes_at_once",
         "_traced",
+        "is_busy",
         "number",
         "on_token",
         "permit",
@@ -211,7 +209,7 @@ class Channel:
         self._control_frames: FrameRate | None = None
         self._ending: Ending | None = None
         self._goodbye: asyncio.Task[None] | None = None
-        self._is_busy = False
+        self.is_busy = False
         self._takes_at_once = False
         self._traced: dict[int | str, tuple[Origin, float, str | None]] | None = None
         self._making: asyncio.Task[None] | None = None
@@ -220,11 +218,6 @@ class Channel:
         self._has_told_doubt = False
         self._is_members = False
         self._is_over = False
-
-    @property
-    def is_authenticated(self) -> bool:
-        """It is known who calls."""
-        return self.permit is not None
 
     @property
     def groups_max(self) -> int:
@@ -241,11 +234,6 @@ class Channel:
         """When something came last, whatever it was: a sign of life of the members that the channel carries."""
         return None if self._socket is None else self._socket.heard_at_ms
 
-    @property
-    def is_busy(self) -> bool:
-        """What comes waits until a message before it was taken."""
-        return self._is_busy
-
     # --- its life ----------------------------------------------------------------------------------------------------
 
     async def serve(self, socket: Wire) -> None:
@@ -255,7 +243,7 @@ class Channel:
             # The service began to stop while hands were shaken.
             self._begin_goodbye(socket, self._ending.value, "")
         deadline: Deadline | None = None
-        if not self.is_authenticated:
+        if self.permit is None:
             context = self._context
             wait_ms = context.limits.channel_authenticate_timeout_ms
             deadline = Deadline(context.service.clock, wait_ms, self._end_unauthenticated)
@@ -300,18 +288,16 @@ class Channel:
         socket = self._socket
         if not self._takes_at_once or socket is None:
             return False
-        if self._making is not None or socket.unsent_bytes > RESTING_BYTES or size_bytes > LARGE_BYTES:
+        if self._making is not None or socket.unsent_bytes() > RESTING_BYTES or size_bytes > LARGE_BYTES:
             self._takes_at_once = False
         return self._takes_at_once
 
     def admits(self, frame: Frame) -> bool:
-        """Called for each frame of the client, in order."""
-        if self.permit is not None and _is_whole_text(frame):
-            return True
+        """Called for each frame of the client, in order, but for whole texts of one that is known."""
         if self._ending is not None or frame.opcode is Opcode.CLOSE:
             return True
-        if not self.is_authenticated:
-            if _is_whole_text(frame) and len(frame.data) <= AUTHENTICATE_MAX_BYTES:
+        if self.permit is None:
+            if frame.opcode is Opcode.TEXT and frame.fin and len(frame.data) <= AUTHENTICATE_MAX_BYTES:
                 return True
             self._refuse_stranger()
             return False
@@ -326,7 +312,7 @@ class Channel:
 
     def refuse(self, broken: BrokenBy, detail: str) -> None:
         """Called once, if what came is no message."""
-        if broken is BrokenBy.SIZE and not self.is_authenticated:
+        if broken is BrokenBy.SIZE and self.permit is None:
             self._refuse_stranger()
         elif broken is BrokenBy.SIZE:
             self.end(Ending.TOO_LARGE, "the message is too large")
@@ -340,16 +326,16 @@ class Channel:
         """Take what was not taken at once, until the end comes."""
         while True:
             self._takes_at_once = not socket.has_queued
-            self._is_busy = False
+            self.is_busy = False
             message = await socket.receive()
             self._takes_at_once = False
             kind = message.type
             if self._takes_long(socket, message):
-                self._is_busy = True
+                self.is_busy = True
                 socket.read_behind()
             if self._making is not None:
                 await asyncio.wait((self._making,))
-            if kind in _ANSWERED and socket.unsent_bytes > RESTING_BYTES and not await self._rest():
+            if kind in _ANSWERED and socket.unsent_bytes() > RESTING_BYTES and not await self._rest():
                 return self._ending or Ending.SLOW_READER
             if kind is WSMsgType.TEXT:
                 if len(message.data) <= LARGE_BYTES:
@@ -368,7 +354,7 @@ class Channel:
 
     def _takes_long(self, socket: Wire, message: Message) -> bool:
         """Whether what comes behind the message has to wait."""
-        if self._making is not None or socket.unsent_bytes > RESTING_BYTES:
+        if self._making is not None or socket.unsent_bytes() > RESTING_BYTES:
             return True
         return message.type is WSMsgType.TEXT and len(message.data) > LARGE_BYTES
 
@@ -442,13 +428,13 @@ class Channel:
             self._socket.abort()
 
     def _end_unauthenticated(self) -> None:
-        if not self.is_authenticated and not self._is_late:
+        if self.permit is None and not self._is_late:
             self.end(Ending.NOT_AUTHENTICATED, "no token came in time")
 
     def _over(self, ending: Ending) -> None:
         """Drop the pending responses, release the members, and leave every registry that knows the channel."""
         self._is_over = True
-        self._is_busy = False
+        self.is_busy = False
         self._ending = ending
         by_client = ending.value.by_client
         calls, self._calls = self._calls, {}
@@ -564,7 +550,7 @@ class Channel:
             self._refuse(read_id(text), call)
         else:
             self._serve_call(call)
-        if not self.is_authenticated or self._has_guessed:
+        if self.permit is None or self._has_guessed:
             # There is no second try: who guesses tokens is to pay for a handshake each.
             self.end(Ending.NOT_AUTHENTICATED, "a message was no token that is known")
 
@@ -785,7 +771,7 @@ class Channel:
 
     def _may_send(self, socket: Wire) -> bool:
         """Whether the channel goes on, and its client has read enough of what was sent."""
-        if self._ending is None and socket.unsent_bytes > self._context.limits.channel_unsent_max_bytes:
+        if self._ending is None and socket.unsent_bytes() > self._context.limits.channel_unsent_max_bytes:
             self.end(Ending.SLOW_READER, "too much waits to be read; channel_unsent_max_bytes is fixed")
         return self._ending is None
 
@@ -803,10 +789,6 @@ def _as_seen(event: ConnectionEvent, permit: Permit) -> ConnectionEvent | None:
         topics = tuple(topic for topic in event.topics if permit.may(DESCRIBE_TOPIC, topic))
         return TopicsListed(topics) if topics else None
     return event if permit.may(JOIN_GROUP, event.group_id) else None
-
-
-def _is_whole_text(frame: Frame) -> bool:
-    return frame.opcode is _TEXT and frame.fin
 
 
 def _is_part_of_much(frame: Frame) -> bool:

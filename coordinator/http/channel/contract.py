@@ -4,6 +4,7 @@ A text may be taken as it comes (`Channel.take_at_once`). The channel itself ans
 """
 
 import asyncio
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Protocol
 
@@ -51,7 +52,7 @@ class Wire(Protocol):
         """Something has come that was not taken at once, and was not received yet."""
 
     @property
-    def unsent_bytes(self) -> int:
+    def unsent_bytes(self) -> Callable[[], int]:
         """Bytes that were handed over and that the system has not taken yet."""
 
     @property
@@ -90,8 +91,8 @@ class Speaker(Protocol):
     """The channel, as its connection knows it. Nothing that is called as something comes raises."""
 
     @property
-    def is_authenticated(self) -> bool:
-        """More than one frame may be looked at."""
+    def permit(self) -> object | None:
+        """What the client may do; None: it is not known who calls, and no more than one frame may be looked at."""
 
     @property
     def is_busy(self) -> bool:
@@ -111,7 +112,10 @@ class Speaker(Protocol):
         """The same of a ping."""
 
     def admits(self, frame: Frame) -> bool:
-        """Whether a frame may come now. If not, the channel is ending, and nothing more is to come."""
+        """Whether a frame may come now. If not, the channel is ending, and nothing more is to come.
+
+        A whole text may always come of a client that is known: that is not asked.
+        """
 
     def may_grow(self, size_bytes: int) -> bool:
         """Whether a message that is not whole yet may have so many bytes; 0 where it is whole.

@@ -52,7 +52,8 @@ _TYPES = {Opcode.TEXT: WSMsgType.TEXT, Opcode.BINARY: WSMsgType.BINARY, Opcode.P
 class Incoming:
     """One for each channel. It is a `Sharer`.
 
-    on_heard: called for all that comes, and for what is taken in its turn.
+    heard_at_ms: when something came last, or was taken in its turn; or when the connection began.
+    on_heard: if it is set, called as that changes.
     on_close: called when the client's close has come, before the channel receives it.
     on_lost: called when the connection is lost, with the system's error, if any.
     """
@@ -64,9 +65,9 @@ class Incoming:
         "_came",
         "_frames",
         "_is_over",
+        "_now_ms",
         "_now_s",
         "_on_close",
-        "_on_heard",
         "_on_lost",
         "_parts",
         "_protocol",
@@ -79,6 +80,8 @@ class Incoming:
         "_type",
         "_unfinished_bytes",
         "_waits",
+        "heard_at_ms",
+        "on_heard",
     )
 
     def __init__(
@@ -87,19 +90,21 @@ class Incoming:
         transport: GatheringTransport,
         share: TurnShare,
         *,
-        on_heard: Callable[[], None],
         on_close: Callable[[], None],
         on_lost: Callable[[BaseException | None], None],
         bytes_max: int,
+        now_ms: Callable[[], int],
         now_s: Callable[[], float],
     ) -> None:
-        """`bytes_max`: of a message. `now_s`: the event loop's clock."""
+        """`bytes_max`: of a message. `now_ms`: the service's clock. `now_s`: the event loop's."""
         self._speaker = speaker
         self._transport = transport
         self._share = share
-        self._on_heard: Callable[[], None] | None = on_heard
+        self.on_heard: Callable[[], None] | None = None
         self._on_close: Callable[[], None] | None = on_close
         self._on_lost: Callable[[BaseException | None], None] | None = on_lost
+        self._now_ms = now_ms
+        self.heard_at_ms = now_ms()
         self._now_s = now_s
         self._allowance = Allowance(now_s())
         self._bytes_max = bytes_max
@@ -166,7 +171,12 @@ class Incoming:
         if self._is_over:
             return
         self._hear()
-        if self._takes_lone(data):
+        if len(data) > SLICE_BYTES or self._came or self._frames or self._queue:
+            self._came = self._came[self._at :] + data
+            self._at = 0
+        elif self._share.units_now() <= 0 or self._speaker.is_busy:
+            self._came = data
+        elif self._takes_lone(data):
             return
         if self._waits:
             self._hold_or_release()
@@ -174,22 +184,14 @@ class Incoming:
             self._share.spent(self._take_share(self._share.units_now()))
 
     def _takes_lone(self, data: bytes) -> bool:
-        """Whether one frame has come, nothing else is there, and it is taken: nearly always so. It needs no share.
-
-        If not, the data is with what came before it.
-        """
-        is_lone = len(data) <= SLICE_BYTES and not (self._came or self._frames or self._queue)
-        is_lone = is_lone and self._share.units_now() > 0 and not self._speaker.is_busy
-        self._came = self._came[self._at :] + data if self._came else data
-        self._at = 0
-        if not is_lone:
-            return False
-        self._parse_slice()
-        if len(self._frames) == 1:
-            self._hand_over(self._frames.pop(0))
-        elif self._frames:
-            self._share.spent(len(self._frames))  # parsed, though not taken
-        return not (self._queue or self._has_more)
+        """Whether it is one frame, and is taken, where nothing else is there: nearly always so. It needs no share."""
+        frames = self._parse(data)
+        if len(frames) == 1:
+            self._hand_over(frames[0])
+        elif frames:
+            self._frames = frames
+            self._share.spent(len(frames))  # parsed, though not taken
+        return not (self._frames or self._queue or self._protocol.parser_exc)
 
     def go_on(self, units: int) -> int:
         """Called in its turn, where something was left over."""
@@ -204,7 +206,7 @@ class Incoming:
         if self._is_over:
             return
         self._is_over = True
-        self._on_heard = self._on_close = None
+        self.on_heard = self._on_close = None
         self._came, self._at = b"", 0
         self._frames.clear()
         self._parts.clear()
@@ -267,18 +269,21 @@ class Incoming:
         self._at = at + len(data)
         if self._at == len(came):
             self._came, self._at = b"", 0
+        self._frames = self._parse(data)
+
+    def _parse(self, data: bytes) -> list[Frame]:
+        """The frames that are whole with it. There are none from before."""
         protocol = self._protocol
         protocol.receive_data(data)
-        self._frames.extend(protocol.events_received())  # type: ignore[arg-type] # after the handshake all are frames
-        # What the protocol would answer by itself is dropped: the channel answers, in order, and counts what it sends.
-        protocol.data_to_send()
+        frames: list[Frame] = protocol.events_received()  # type: ignore[assignment] # after the handshake all are frames
         self._unfinished_bytes += len(data)
-        if self._unfinished_bytes > AUTHENTICATE_MAX_BYTES + HEADER_BYTES_MAX and not self._frames:
+        if not frames and self._unfinished_bytes > AUTHENTICATE_MAX_BYTES + HEADER_BYTES_MAX:
             self._look_at_size()
+        return frames
 
     def _look_at_size(self) -> None:
         """A message that is not whole has grown."""
-        if not self._speaker.is_authenticated:
+        if self._speaker.permit is None:
             self._break_off()
             self._speaker.refuse(BrokenBy.SIZE, "")
         elif self._unfinished_bytes > LARGE_BYTES and not self._speaker.may_grow(self._unfinished_bytes):
@@ -286,21 +291,22 @@ class Incoming:
 
     def _hand_over(self, frame: Frame) -> None:
         """One frame, which is whole."""
-        if not self._speaker.admits(frame):
-            self._break_off()
-            return
-        opcode = frame.opcode
-        if opcode is _PONG:
-            return  # a sign of life, as all that comes
-        data = bytes(frame.data)
-        if opcode is _TEXT and frame.fin:
+        speaker, opcode, data = self._speaker, frame.opcode, bytes(frame.data)
+        if opcode is _TEXT and frame.fin and speaker.permit is not None:
             self._whole(_TEXT_MESSAGE, data)
+            return
+        # What the protocol would answer by itself is dropped: the channel answers, in order, and counts what it sends.
+        self._protocol.data_to_send()
+        if not speaker.admits(frame):
+            self._break_off()
+        elif opcode is _PONG:
+            pass  # a sign of life, as all that comes
         elif opcode is Opcode.CLOSE:
             if self._on_close is not None:
                 self._on_close()
             self._put(Message(WSMsgType.CLOSE, data))
         elif opcode is Opcode.PING:
-            if not self._speaker.answer_ping_at_once(data):
+            if not speaker.answer_ping_at_once(data):
                 self._put(Message(WSMsgType.PING, data))
         elif frame.fin and not self._parts:
             self._whole(_TYPES[opcode], data)
@@ -317,7 +323,7 @@ class Incoming:
             self._break_off()
             self._speaker.refuse(BrokenBy.SIZE, "")
             return
-        if self._unfinished_bytes > LARGE_BYTES >= len(data):
+        if self._unfinished_bytes > LARGE_BYTES and len(data) <= LARGE_BYTES:
             self._speaker.may_grow(0)  # of a large one the speaker lets go when it is parsed
         self._unfinished_bytes = 0
         if kind is not _TEXT_MESSAGE or not self._speaker.take_at_once(data):
@@ -339,8 +345,9 @@ class Incoming:
             self._receiver.set_result(None)
 
     def _hear(self) -> None:
-        if self._on_heard is not None:
-            self._on_heard()
+        self.heard_at_ms = self._now_ms()
+        if self.on_heard is not None:
+            self.on_heard()
 
     def _hold_or_release(self) -> None:
         if self.is_held:

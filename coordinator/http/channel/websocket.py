@@ -111,7 +111,8 @@ async def _serve(speaker: Speaker, socket: "WebSocket") -> None:
 class WebSocket(asyncio.Protocol):
     """The service's end of a channel's connection, after the handshake.
 
-    `server`: is told when the connection has ended. `serving`: the task that ends with the channel.
+    `server`: is told when the connection has ended. `serving`: the task that ends with the channel. `unsent_bytes`:
+    counts the bytes that were handed over and that the system has not taken yet.
     """
 
     __slots__ = (
@@ -128,11 +129,11 @@ class WebSocket(asyncio.Protocol):
         "_on_ended",
         "_ping_ms",
         "_pings",
-        "heard_at_ms",
         "incoming",
         "server",
         "serving",
         "transport",
+        "unsent_bytes",
     )
 
     def __init__(
@@ -147,6 +148,7 @@ class WebSocket(asyncio.Protocol):
         bytes_max: int,
     ) -> None:
         self.transport = transport
+        self.unsent_bytes = transport.get_write_buffer_size
         self.server: ChannelServer | None = None
         self.serving: asyncio.Task[None] | None = None
         self._pings = pings
@@ -154,7 +156,6 @@ class WebSocket(asyncio.Protocol):
         self._now_s = asyncio.get_running_loop().time
         self._ping_ms = ping_ms
         self._answer_ms = ping_ms // 2
-        self.heard_at_ms = pings.clock.now_ms()
         self._answer_timer: Deadline | None = None
         self._error: BaseException | None = None
         self._has_sent_close = False
@@ -166,10 +167,10 @@ class WebSocket(asyncio.Protocol):
             speaker,
             transport,
             share,
-            on_heard=self._heard,
             on_close=self._on_close,
             on_lost=self._lost,
             bytes_max=bytes_max,
+            now_ms=pings.clock.now_ms,
             now_s=self._now_s,
         )
         self._look: Check | None = None
@@ -218,6 +219,11 @@ class WebSocket(asyncio.Protocol):
     # --- receiving ---------------------------------------------------------------------------------------------------
 
     @property
+    def heard_at_ms(self) -> int:
+        """When something came last, by the service's clock; or when the connection began."""
+        return self.incoming.heard_at_ms
+
+    @property
     def has_queued(self) -> bool:
         """Something has come that was not taken at once, and was not received yet."""
         return self.incoming.has_queued
@@ -232,11 +238,6 @@ class WebSocket(asyncio.Protocol):
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
-    @property
-    def unsent_bytes(self) -> int:
-        """Bytes that were handed over and that the system has not taken yet."""
-        return self.transport.get_write_buffer_size()
-
     def send_text(self, text: bytes) -> None:
         """Send it. If the client has gone, it is dropped."""
         self._send(_TEXT, text)
@@ -246,9 +247,7 @@ class WebSocket(asyncio.Protocol):
         self._send(Opcode.PONG, payload)
 
     def _send(self, opcode: Opcode, payload: bytes) -> None:
-        transport = self.transport
-        if not transport.is_closing():
-            transport.write(Frame(opcode, payload).serialize(mask=False))
+        self.transport.write(Frame(opcode, payload).serialize(mask=False))
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -317,12 +316,6 @@ class WebSocket(asyncio.Protocol):
 
     # --- pings -------------------------------------------------------------------------------------------------------
 
-    def _heard(self) -> None:
-        """Something came, which answers a ping, too."""
-        self.heard_at_ms = self._pings.clock.now_ms()
-        if self._answer_timer is not None:
-            self._stop_timer()
-
     def ping_within(self, ping_ms: int) -> None:
         """From now on ping the client after so long without a sign of life, if not sooner."""
         if ping_ms < self._ping_ms:
@@ -343,7 +336,9 @@ class WebSocket(asyncio.Protocol):
         self._look = self._pings.call_at(self._now_s() + wait_ms / 1000, self._look_for_life)
 
     def _await_answer(self) -> None:
+        """Whatever comes is one."""
         self._answer_timer = Deadline(self._pings.clock, self._answer_ms, self._give_up)
+        self.incoming.on_heard = self._stop_timer
 
     def _give_up(self) -> None:
         if self.incoming.is_held:  # the answer may have come, and is not read yet
@@ -354,6 +349,7 @@ class WebSocket(asyncio.Protocol):
         self.abort()
 
     def _stop_timer(self) -> None:
+        self.incoming.on_heard = None
         if self._answer_timer is not None:
             self._answer_timer.cancel()
             self._answer_timer = None

@@ -161,7 +161,7 @@ async def test_who_says_its_close_and_does_not_read_is_cut() -> None:
         served.send_text(b"x" * 32_000_000)  # more than the systems hold on the way
         channel.send(frame(b"\x03\xe8", 0x88))
         await until(lambda: api.metrics.closed == {"closed": 1})
-        assert served.unsent_bytes
+        assert served.unsent_bytes()
         await until(lambda: api.server.ended_count == 1)
         assert counts(api) == (0, 0)
 

@@ -109,7 +109,7 @@ class Ear:
         self.refused: list[tuple[BrokenBy, str]] = []
         self.takes = True
         self.rests = False
-        self.is_authenticated = True
+        self.permit: object | None = object()
         self.member_count = 0
         self.is_busy = False
         self.bytes_max = 2**30
@@ -119,8 +119,8 @@ class Ear:
         self.share = TurnShare() if share is None else share
         self.incoming = Incoming(
             self, GatheringTransport(cast(Any, self.socket), WriteCoalescer()), self.share,
-            on_heard=lambda: None, on_close=self.count_close, on_lost=lambda error: None,
-            bytes_max=BYTES_MAX, now_s=now_s,
+            on_close=self.count_close, on_lost=lambda error: None,
+            bytes_max=BYTES_MAX, now_ms=lambda: 0, now_s=now_s,
         )  # fmt: skip
 
     def reads(self) -> bool:
@@ -361,7 +361,7 @@ async def test_nothing_is_taken_while_the_channel_has_something_to_take() -> Non
 
 async def test_who_is_not_known_is_looked_at_frame_by_frame() -> None:
     ear = Ear()
-    ear.is_authenticated = False
+    ear.permit = None
     seen: list[int] = []
 
     def admit(_: Frame) -> bool:
@@ -402,7 +402,7 @@ async def test_a_message_that_may_not_grow_is_taken_no_further() -> None:
 
 async def test_a_stranger_s_message_that_grows_is_taken_no_further() -> None:
     ear = Ear()
-    ear.is_authenticated = False
+    ear.permit = None
     text = frame(b"a" * (AUTHENTICATE_MAX_BYTES + SLICE_BYTES))
     ear.incoming.take(text[:AUTHENTICATE_MAX_BYTES])
     assert (ear.refused, ear.reads()) == ([], True)
@@ -413,7 +413,7 @@ async def test_a_stranger_s_message_that_grows_is_taken_no_further() -> None:
 @pytest.mark.parametrize("split", [1, 3, 6, 10])
 async def test_a_stranger_s_message_within_the_limit_is_taken_however_it_is_cut(split: int) -> None:
     ear = Ear()
-    ear.is_authenticated = False
+    ear.permit = None
     text = frame(b"a" * AUTHENTICATE_MAX_BYTES)
     await ear.receive([text[:-split], text[-split:]])
     assert ear.refused == []
@@ -480,6 +480,13 @@ async def test_what_is_wrong_is_said_once(data: bytes, broken: BrokenBy) -> None
     await ear.receive([data, frame(b"one")])
     assert [kind for kind, _ in ear.refused] == [broken]
     assert ear.found == []
+
+
+async def test_what_the_protocol_would_answer_by_itself_is_dropped() -> None:
+    ear = Ear()
+    await ear.receive([frame(b"p" * 125, 0x89), frame(b"one") + frame(b"two", 0x89), frame(b"\x03\xe8", 0x88)])
+    assert ear.socket.written == []
+    assert ear.incoming._protocol.data_to_send() == [], "a client that pings for days makes it grow"
 
 
 async def test_a_connection_that_is_lost_in_its_turn_takes_nothing_more() -> None:

@@ -26,7 +26,7 @@ class Pipe:
 
     def __init__(self) -> None:
         self.queued: asyncio.Queue[SimpleNamespace] = asyncio.Queue()
-        self.unsent_bytes = 0
+        self.unread_bytes = 0
         self.answered: list[int] = []
         self.has_read = asyncio.Event()
         self.transport = None
@@ -35,6 +35,9 @@ class Pipe:
     @property
     def has_queued(self) -> bool:
         return not self.queued.empty()
+
+    def unsent_bytes(self) -> int:
+        return self.unread_bytes
 
     async def receive(self) -> SimpleNamespace:
         return await self.queued.get()
@@ -96,7 +99,7 @@ async def turns() -> None:
 async def test_a_client_that_does_not_read_has_its_time_while_the_service_runs() -> None:
     pipe, clock = Pipe(), HastyClock()
     channel, serving = channel_on(pipe, clock)
-    pipe.unsent_bytes = RESTING_BYTES + 1
+    pipe.unread_bytes = RESTING_BYTES + 1
     pipe.queued.put_nowait(text_message(1))
     await turns()
     clock.move(ChannelLimits().channel_ping_interval_ms * 3 // 2 - 1)
@@ -117,13 +120,13 @@ async def test_a_text_is_taken_at_once_but_never_before_one_that_waits() -> None
     assert channel.take_at_once(call_of(1))
     assert pipe.answered == [1]
 
-    pipe.unsent_bytes = RESTING_BYTES + 1
+    pipe.unread_bytes = RESTING_BYTES + 1
     assert not channel.take_at_once(call_of(2))
     pipe.queued.put_nowait(text_message(2))
     await turns()
     assert pipe.answered == [1], "it was taken although the client does not read"
 
-    pipe.unsent_bytes = 0
+    pipe.unread_bytes = 0
     assert not channel.take_at_once(call_of(3)), "the third would be answered before the second"
     pipe.has_read.set()
     await turns()
