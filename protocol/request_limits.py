@@ -163,14 +163,11 @@ def _sum_of_leaves(name: str, leaf: str) -> Find:
 
 
 def _sum_of_values(name: str) -> Find:
-    """What the values of a map measure together; null counts nothing."""
+    """What the values of a map measure together; null and what is empty count nothing."""
 
     def find(request: Any, measure: Measure, limit: int) -> str | None:
-        total = 0  # a loop, since each commit comes by
-        for value in (getattr(request, name) or {}).values():
-            if value is not None:
-                total += measure(value)
-        return name if total > limit else None
+        values = filter(None, (getattr(request, name) or {}).values())  # not in a loop, since each commit comes by
+        return name if sum(map(measure, values)) > limit else None
 
     return find
 
@@ -386,7 +383,10 @@ EXEMPT: Mapping[tuple[type[m.RequestModel], str], str] = {
 
 
 class RequestChecks:
-    """The table under given limits. A row that asks for no less than the model does costs nothing."""
+    """The table under given limits. A row that asks for no less than the model does costs nothing.
+
+    looked_at: the models of which a request may be over a limit, or too deep, though the model takes it.
+    """
 
     def __init__(self, given: RequestLimits) -> None:
         self.limits = given
@@ -396,6 +396,7 @@ class RequestChecks:
             if row.ceiling is None or limit < row.ceiling:
                 held = self._rows.get(row.model, ())
                 self._rows[row.model] = (*held, (row.find, row.measure, limit, row))
+        self.looked_at = _WITH_OPAQUE | self._rows.keys()
 
     @staticmethod
     def may_be_deep(model: type[m.RequestModel]) -> bool:

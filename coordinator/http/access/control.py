@@ -58,6 +58,8 @@ class AccessControl:
     """What is accepted now. Belongs to one event loop.
 
     change_count: grows whenever the policy or the tokens change.
+    knows_credentials: whether it matters what a caller shows.
+    signed_tokens: None: no issuer has been named so far. They come with a policy, and before it.
     """
 
     def __init__(
@@ -79,22 +81,28 @@ class AccessControl:
         self._tokens = TokenTable(entries, key)
         self.policy = policy
         self.signed_tokens: SignedTokens | None = None
-        """None: no issuer has been named so far."""
         self.takes_certificates = takes_certificates
+        self.knows_credentials = False
         self.change_count = 0
         self.first_end_ms: int | None = None
         """Nothing that is connected runs out before, nor a member's caller; None: nothing does."""
+        self._look_at_credentials()
         self.anybody = Permit(ANYBODY, self)
 
     def use_tokens(self, entries: Iterable[TokenEntry]) -> None:
         """These are known from now on."""
         self._tokens = TokenTable(entries, self._key)
+        self._look_at_credentials()
         self.change_count += 1
 
     def use_policy(self, policy: Policy) -> None:
         """This holds from now on."""
         self.policy = policy
+        self._look_at_credentials()
         self.change_count += 1
+
+    def _look_at_credentials(self) -> None:
+        self.knows_credentials = self.policy is not None or self.knows_tokens or self.takes_certificates
 
     @property
     def needs_credential(self) -> bool:
@@ -107,11 +115,6 @@ class AccessControl:
     def knows_tokens(self) -> bool:
         """Whether there is a token that a caller could show."""
         return len(self._tokens) > 0 or bool(self.signed_tokens)
-
-    @property
-    def knows_credentials(self) -> bool:
-        """Whether it matters what a caller shows."""
-        return self.policy is not None or self.knows_tokens or self.takes_certificates
 
     def find(self, token: str, now_ms: int) -> "Permit | None":
         """The permit of whoever shows this token; None where it is not known, or has run out."""

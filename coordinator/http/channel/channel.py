@@ -20,7 +20,7 @@ from enum import Enum
 from functools import partial
 from itertools import count
 from time import perf_counter
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from aiohttp import WSCloseCode, WSMsgType
 from pydantic import BaseModel
@@ -290,7 +290,8 @@ class Channel:
             return False
         if self._making is not None or socket.unsent_bytes() > RESTING_BYTES or size_bytes > LARGE_BYTES:
             self._takes_at_once = False
-        return self._takes_at_once
+            return False
+        return True
 
     def admits(self, frame: Frame) -> bool:
         """Called for each frame of the client, in order, but for whole texts of one that is known."""
@@ -457,8 +458,7 @@ class Channel:
         if self._ending is not None or self._is_late:
             return
         call = self._parse(text)
-        wait_ms = self._refusal_wait_ms(call) if isinstance(call, s.AuthenticateCall) else 0
-        if wait_ms:
+        if type(call) is s.AuthenticateCall and (wait_ms := self._refusal_wait_ms(call)):
             self._is_late = True  # what comes behind is not looked at: there is no second try
             Deadline(self._context.service.clock, wait_ms, partial(self._take_late, text, call))
         else:
@@ -560,7 +560,11 @@ class Channel:
             self._begin_span(call, origin)
         of_call = ORIGIN.set(origin)
         try:
-            self._answer_call(call)
+            permit = self.permit
+            if permit is None or type(call) in _TO_NO_GROUP:
+                self._answer_here(call, permit)
+            else:
+                self._ask(call, permit)  # type: ignore[arg-type] # all others go to a group
         except Refused as refused:
             self._refuse(call.id, refused, call.op, getattr(call, "group_id", ""))
         except Exception:
@@ -569,24 +573,20 @@ class Channel:
         finally:
             ORIGIN.reset(of_call)
 
-    def _answer_call(self, call: s.ChannelCall) -> None:
+    def _answer_here(self, call: s.ChannelCall, permit: Permit | None) -> None:
+        """What goes to no group, or comes of nobody."""
         if isinstance(call, s.AuthenticateCall):
             self._authenticate(call)
-            return
-        permit = self.permit
-        if permit is None:
+        elif permit is None:
             detail = "The service wants a token: the first message of a channel must be `authenticate`, with one."
             raise refuse_http(401, detail, field="op")
-        if isinstance(call, s.CoordinatorCall):
+        elif isinstance(call, s.CoordinatorCall):
             tell = partial(self._tell_refusal, call.id, call.op)
             self._answer(call.id, call.op, only_seen(self._context.service.find_coordinators(call.body), permit, tell))
         elif isinstance(call, s.DropCall):
             # No right is asked for: it is a member of this very channel, or nobody.
             self._context.service.drop_member(self, call.group_id, call.body.member_id)
             self._answer(call.id, call.op, DONE)
-        else:
-            check_call(permit, call.op, call.group_id, call.body)
-            self._ask(call, permit)
 
     def _authenticate(self, call: s.AuthenticateCall) -> None:
         try:
@@ -603,22 +603,25 @@ class Channel:
         self._answer(call.id, call.op, DONE)
 
     def _ask(self, call: s.GroupCall, permit: Permit) -> None:
-        context, calls = self._context, self._calls
-        if calls and call.id in calls:
+        group_id, body = call.group_id, call.body
+        check_call(permit, call.op, group_id, body)
+        if self._calls:
+            self._check_place(call)
+        answer = self._context.service.ask(group_id, body, host=self._host, connection=self)
+        if isinstance(answer, _ANSWERS):
+            self._give(call, answer)
+        else:
+            self._calls[call.id] = answer, type(call) is s.JoinCall and not call.body.member_id, call
+            answer.on_answer = partial(self._answered, call)
+
+    def _check_place(self, call: s.GroupCall) -> None:
+        """Refuse a call that may not wait beside those that do."""
+        if call.id in self._calls:
             raise refuse(ErrorCode.INVALID_REQUEST, "id: a call of this id waits for its answer.", field="id")
-        if len(calls) >= context.limits.channel_calls_max:
-            limit = context.limits.channel_calls_max
+        limit = self._context.limits.channel_calls_max
+        if len(self._calls) >= limit:
             detail = f"The channel has as many calls in flight as channel_calls_max allows ({limit})."
             raise refuse(ErrorCode.THROTTLING_QUOTA_EXCEEDED, detail, limit=limit, limit_name="channel_calls_max")
-        answer = context.service.ask(call.group_id, call.body, host=self._host, connection=self)
-        if isinstance(answer, _ANSWERS):
-            if permit.can_be_lost:
-                context.members.note_answer(call.group_id, call.body, answer, permit)
-            self._tell_change(call, answer)
-            self._answer(call.id, call.op, answer, self._keeps_session(call, answer))
-            return
-        calls[call.id] = answer, isinstance(call, s.JoinCall) and not call.body.member_id, call
-        answer.on_answer = partial(self._answered, call)
 
     def _answered(self, call: s.GroupCall, answer: BaseModel | Failure) -> None:
         """A call that waited is answered, in the middle of somebody's release: a fault ends the channel alone."""
@@ -626,21 +629,25 @@ class Channel:
             del self._calls[call.id]
             if self._committing is not None and self._committing[0] == call.id:
                 self._committed()
-            permit = self.permit
-            if permit is not None and permit.can_be_lost:
-                self._context.members.note_answer(call.group_id, call.body, answer, permit)
-            self._tell_change(call, answer)
-            self._answer(call.id, call.op, answer, self._keeps_session(call, answer))
+            self._give(call, answer)
         except Exception:
             log.exception("a fault of the service, in the answer to %s on a channel", call.op)
             self.end_by_fault()
 
+    def _give(self, call: s.GroupCall, answer: BaseModel | Failure) -> None:
+        permit = self.permit
+        if permit is not None and permit.can_be_lost:
+            self._context.members.note_answer(call.group_id, call.body, answer, permit)
+        if type(call) in _OF_OPERATORS:
+            self._tell_change(call, answer)
+        self._answer(call.id, call.op, answer, call.op in _MEMBERS_OPS and self._keeps_session(call, answer))
+
     def _keeps_session(self, call: s.GroupCall, answer: BaseModel | Failure) -> bool:
         """Whether the member that is answered need not send heartbeats. Then the channel is pinged often enough."""
-        if isinstance(answer, m.JoinAnswer):
-            member_id = answer.member_id
-        elif isinstance(answer, m.HeartbeatAnswer) and isinstance(call, s.HeartbeatCall):
+        if call.op == "heartbeat" and type(answer) is m.HeartbeatAnswer:
             member_id = call.body.member_id
+        elif isinstance(answer, m.JoinAnswer):
+            member_id = answer.member_id
         else:
             return False
         kept_ms = self._context.service.session_kept_ms(self, call.group_id, member_id)
@@ -653,14 +660,15 @@ class Channel:
         """Of what a channel carries, a leave by the instance id alone is an operator's act, and a commit from outside
         no member's. Without an answer: the channel has ended before, and the change may be made all the same.
         """
-        if type(call) not in _OF_OPERATORS or self.permit is None or isinstance(answer, Failure):
+        takes_out = takes_out_others(call.body)
+        if not (takes_out or is_from_outside(call.body)) or self.permit is None or isinstance(answer, Failure):
             return
         who, audit, request_id = self.permit.caller.name, self._context.audit, self._request_id_of(call.id)
         is_answered = answer is not None
-        if takes_out_others(call.body):
+        if takes_out:
             resource = f"group:{call.group_id}"
             audit.changed(who, self._host, call.op, resource, request_id, is_answered=is_answered)
-        elif is_from_outside(call.body):
+        else:
             audit.committed(who, self._host, call.op, call.group_id, request_id, is_answered=is_answered)
 
     # --- what goes out -----------------------------------------------------------------------------------------------
@@ -679,17 +687,18 @@ class Channel:
                 self._making = None
 
     def _answer(self, call_id: Id, op: str, answer: BaseModel | Failure, keeps_session: bool = False) -> None:
-        if isinstance(answer, LARGE_ANSWERS):
-            self._count(call_id, op, status_of(answer), "NONE")
-            before = self._making
-            self._making = begin(self._answer_large(before, call_id, answer, keeps_session), self.end_by_fault)
-        elif isinstance(answer, Failure):
+        if isinstance(answer, Failure):
             status, text = failure_text(call_id, answer)
             self._count(call_id, op, status, answer.code.name)
             self._send(text)
+        elif type(answer) in _LARGE:
+            self._count(call_id, op, status_of(answer), "NONE")
+            making = self._answer_large(self._making, call_id, cast(LargeAnswer, answer), keeps_session)
+            self._making = begin(making, self.end_by_fault)
         else:
             status = status_of(answer)
-            self._is_members = self._is_members or op in _MEMBERS_OPS
+            if op in _MEMBERS_OPS:
+                self._is_members = True
             self._count(call_id, op, status, "NONE" if status == 200 else "WAITING")
             text = text_of(answer)
             self._send(answer_text(call_id, status, with_kept_session(text) if keeps_session else text))
@@ -771,9 +780,12 @@ class Channel:
 
     def _may_send(self, socket: Wire) -> bool:
         """Whether the channel goes on, and its client has read enough of what was sent."""
-        if self._ending is None and socket.unsent_bytes() > self._context.limits.channel_unsent_max_bytes:
+        if self._ending is not None:
+            return False
+        if socket.unsent_bytes() > self._context.limits.channel_unsent_max_bytes:
             self.end(Ending.SLOW_READER, "too much waits to be read; channel_unsent_max_bytes is fixed")
-        return self._ending is None
+            return False
+        return True
 
 
 async def _say_goodbye(socket: Wire, end: End, detail: str) -> None:
@@ -809,8 +821,11 @@ def _is_utf_8(text: bytes) -> bool:
 _ANSWERED = frozenset((WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.PING))
 """What is not taken while the client does not read."""
 
-# Tuples: a union written in place is made anew for each call.
+# A tuple: a union written in place is made anew for each call. Sets: that something is of none of these models is said
+# four times as fast as by `isinstance`.
 _ANSWERS = (BaseModel, Failure)
+_TO_NO_GROUP: frozenset[type] = frozenset({s.CoordinatorCall, s.DropCall, s.AuthenticateCall})
+_LARGE: frozenset[type] = frozenset(LARGE_ANSWERS)
 
 _OF_OPERATORS: frozenset[type] = frozenset({s.LeaveCall, s.CommitCall})
 """Calls that may be an operator's act, or of no member."""

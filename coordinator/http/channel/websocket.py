@@ -240,7 +240,7 @@ class WebSocket(asyncio.Protocol):
 
     def send_text(self, text: bytes) -> None:
         """Send it. If the client has gone, it is dropped."""
-        self._send(_TEXT, text)
+        self.transport.write(Frame(_TEXT, text).serialize(mask=False))
 
     def send_pong(self, payload: bytes) -> None:
         """Answer a ping. If the client has gone, it is dropped."""

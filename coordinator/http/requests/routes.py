@@ -110,15 +110,14 @@ class Routes:
 
 def check_id(name: str, value: str, limits: RequestLimits) -> None:
     """Refuse ids that could not be addressed or are too long. What an empty one means, the rules say."""
-    is_topic = name == "topic"
-    length_max = limits.topic_length_max if is_topic else limits.id_length_max
+    length_max = limits.topic_length_max if name == "topic" else limits.id_length_max
     if value not in PATH_IDS_REFUSED and len(value) <= length_max:
         return
     code = ErrorCode.INVALID_GROUP_ID if name == "group_id" else ErrorCode.INVALID_REQUEST
     if value in PATH_IDS_REFUSED:
         detail = f"{name} must not be `{value}`: clients take such a segment out of a path."
         raise refuse(code, detail, field=name)
-    limit_name = "topic_length_max" if is_topic else "id_length_max"
+    limit_name = "topic_length_max" if name == "topic" else "id_length_max"
     detail = f"{name} has more than {length_max} characters; {limit_name} is fixed."
     raise refuse(code, detail, field=name, limit=length_max, limit_name=limit_name)
 

@@ -317,6 +317,18 @@ async def test_the_limits_of_requests_hold_on_channels(op: str, body: Any, field
         assert problem["limit"] > 0
 
 
+async def test_partitions_of_a_commit_are_counted_over_all_topics() -> None:
+    async with channel_of(request_partitions_max=3) as (_, client):
+        for counts, expected in (((2, 0, 1), 200), ((2, 0, 2), 413)):
+            offsets = {
+                f"t{n}": {str(number): {"offset": 1} for number in range(count)} for n, count in enumerate(counts)
+            }
+            status, problem = await client.call("commit", "g", {"generation_id": -1, "offsets": offsets})
+            assert status == expected
+        check_body(status, problem)
+        assert (problem["field"], problem["limit_name"]) == ("offsets", "request_partitions_max")
+
+
 async def test_a_body_is_as_deep_as_over_http_and_no_deeper() -> None:
     def nested(levels: int) -> Any:
         value: Any = 0
