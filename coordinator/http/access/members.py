@@ -15,6 +15,8 @@ from rallypoint.protocol.errors import ErrorCode
 
 LIVING = frozenset({ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS})
 """What is answered to a member, and to nobody else."""
+_NAMING = (m.JoinAnswer, m.WaitingAnswer)
+"""Answers to a join that say by which id it goes on."""
 
 
 class MemberCallers:
@@ -45,7 +47,7 @@ class MemberCallers:
         if isinstance(answer, Failure) and answer.code not in LIVING:
             return
         member_id = caller_of(request)
-        if isinstance(answer, m.JoinAnswer | m.WaitingAnswer):
+        if type(request) is m.JoinRequest and isinstance(answer, _NAMING):
             member_id = answer.member_id or member_id
         if member_id:
             self.note(group_id, member_id, permit)

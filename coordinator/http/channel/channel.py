@@ -640,7 +640,8 @@ class Channel:
             self._context.members.note_answer(call.group_id, call.body, answer, permit)
         if type(call) in _OF_OPERATORS:
             self._tell_change(call, answer)
-        self._answer(call.id, call.op, answer, call.op in _MEMBERS_OPS and self._keeps_session(call, answer))
+        op = call.op
+        self._answer(call.id, op, answer, op in _MEMBERS_OPS and self._keeps_session(call, answer))
 
     def _keeps_session(self, call: s.GroupCall, answer: BaseModel | Failure) -> bool:
         """Whether the member that is answered need not send heartbeats. Then the channel is pinged often enough."""
