@@ -457,10 +457,11 @@ class Channel:
         """One message, whatever is in it."""
         if self._ending is not None or self._is_late:
             return
-        call = self._parse(text)
+        context = self._context
+        call = parse_call(text, context.checks, context.sizes)
         if type(call) is s.AuthenticateCall and (wait_ms := self._refusal_wait_ms(call)):
             self._is_late = True  # what comes behind is not looked at: there is no second try
-            Deadline(self._context.service.clock, wait_ms, partial(self._take_late, text, call))
+            Deadline(context.service.clock, wait_ms, partial(self._take_late, text, call))
         else:
             self._take_call(text, call)
 
@@ -481,13 +482,6 @@ class Channel:
         except Exception:
             log.exception("a fault of the service, in refusing a token on a channel")
             self.end_by_fault()
-
-    def _parse(self, text: bytes) -> s.ChannelCall | Refused:
-        try:
-            return parse_call(text, self._context.checks, self._context.sizes)
-        except Refused as refused:
-            forget_frames(refused)
-            return refused
 
     async def _take_large(self, text: bytes) -> None:
         """One message that takes long to read. A large commit is stored before another such message is read.
@@ -516,16 +510,16 @@ class Channel:
 
     async def _parse_large(self, text: bytes) -> s.ChannelCall | Refused:
         """Its bytes still count, and are let go when something is made of them."""
-        bodies, holder = self._context.bodies, object()
+        context, bodies, holder = self._context, self._context.bodies, object()
         bodies.release(self)  # it has counted since it grew; from here on it counts by itself
         if not bodies.hold(holder, len(text)):
             return Refused(problem_of(bodies.refusal()))
         group_id, member_id = group_of(text), member_of_message(text)
         try:
-            with self._context.service.waiting(group_id, member_id):
+            with context.service.waiting(group_id, member_id):
                 if self._committing is not None:
                     await self._committing[1]
-                return await bodies.parse(partial(self._parse, text))
+                return await bodies.parse(partial(parse_call, text, context.checks, context.sizes))
         finally:
             bodies.release(holder)
 

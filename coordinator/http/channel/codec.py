@@ -7,6 +7,7 @@ from functools import lru_cache
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
+from rallypoint.coordinator.collector import forget_frames
 from rallypoint.coordinator.core.effects import Failure, GroupUnloaded, RebalanceBegan
 from rallypoint.coordinator.http.answers.answer_text import encode
 from rallypoint.coordinator.http.errors import Refused, problem_fields, refuse
@@ -49,14 +50,18 @@ Id = int | str | None
 # --- what came
 
 
-def parse_call(text: bytes, checks: RequestChecks, sizes: BodyLimits) -> s.ChannelCall:
-    """The call in a message, within its limits. Raises Refused, which names the first wrong field."""
-    if len(text) > LARGE_BYTES:
-        return _parse_large(text, checks, sizes)
-    call = _parse(text, checks)
-    if len(text) > sizes.max_body_bytes and not isinstance(call, s.SyncCall):
-        raise too_much_else(sizes, "message")
-    return call
+def parse_call(text: bytes, checks: RequestChecks, sizes: BodyLimits) -> s.ChannelCall | Refused:
+    """The call in a message, within its limits; or its refusal, which names the first wrong field."""
+    try:
+        if len(text) > LARGE_BYTES:
+            return _parse_large(text, checks, sizes)
+        call = _parse(text, checks)
+        if len(text) > sizes.max_body_bytes and not isinstance(call, s.SyncCall):
+            raise too_much_else(sizes, "message")
+        return call
+    except Refused as refused:
+        forget_frames(refused)
+        return refused
 
 
 def _parse_large(text: bytes, checks: RequestChecks, sizes: BodyLimits) -> s.ChannelCall:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import tracemalloc
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import aiohttp
@@ -46,9 +45,12 @@ def entries(count: int, size: int = 0) -> str:
 
 def refusal_of(body: bytes, *, on_channel: bool) -> m.Problem:
     call = b'{"id":7,"op":"sync","group_id":"g","body":%b}' % body
-    parse = partial(parse_call, call) if on_channel else partial(parse_sync, body)
+    if on_channel:
+        found = parse_call(call, CHECKS, SIZES)
+        assert isinstance(found, Refused)
+        return found.problem
     with pytest.raises(Refused) as refused:
-        parse(CHECKS, SIZES)
+        parse_sync(body, CHECKS, SIZES)
     return refused.value.problem
 
 
