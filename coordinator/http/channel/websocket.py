@@ -138,6 +138,7 @@ class WebSocket(asyncio.Protocol):
         "_on_ended",
         "_ping_ms",
         "_pings",
+        "data_received",
         "incoming",
         "server",
         "serving",
@@ -182,6 +183,7 @@ class WebSocket(asyncio.Protocol):
             now_ms=pings.clock.now_ms,
             now_s=self._now_s,
         )
+        self.data_received = self.incoming.take  # type: ignore[method-assign] # the event loop calls it as it is
         self._look: Check | None = None
         self._look_in(ping_ms)
 
@@ -190,10 +192,6 @@ class WebSocket(asyncio.Protocol):
         self.serving = begin(_serve(speaker, self), self.abort, is_of_request=True)
 
     # --- the connection ----------------------------------------------------------------------------------------------
-
-    def data_received(self, data: bytes) -> None:
-        """Called by the event loop."""
-        self.incoming.take(data)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Called by the event loop."""
