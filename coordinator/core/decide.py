@@ -63,7 +63,7 @@ from rallypoint.coordinator.core.effects import (
     OwnersLoaded,
     SetTimer,
 )
-from rallypoint.coordinator.core.group import Group, State
+from rallypoint.coordinator.core.group import DEAD, Group, State
 from rallypoint.coordinator.core.records import GroupFact
 from rallypoint.coordinator.core.running_time import ran_ms
 from rallypoint.protocol import admin_messages as admin
@@ -114,13 +114,15 @@ NOTHING_DECIDED = Decision((), ())
 
 def step(group: Group, command: Command, context: DecisionContext) -> Decision:
     """Decide a command and write it, with all that follows from it, into the group. Bad input is a coded reply."""
-    if group.deletions_seen < context.deletions and group.state is not State.DEAD:
+    if group.deletions_seen < context.deletions and group.state is not DEAD:
         forgotten = decide(group, _TOPICS_DELETED, context)
         if forgotten.again is not None:
             return _part(group, forgotten, command)
         return _step_in_links(group, forgotten, [] if isinstance(command, TopicsDeleted) else [command], context)
     draft = decide(group, command, context)
     facts = draft.facts
+    if not facts and draft.again is None and not draft.then:
+        return Decision((), draft.effects)  # so it is with each fetch
     if draft.again is not None:
         return _part(group, draft, draft.again)
     if draft.then or _may_be_seen(group, facts):

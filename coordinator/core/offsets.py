@@ -11,7 +11,7 @@ from rallypoint.coordinator.core.commands import Call, DecisionContext, Rules
 from rallypoint.coordinator.core.decision import Draft
 from rallypoint.coordinator.core.deletion import keep_apart
 from rallypoint.coordinator.core.effects import Failure, LargeFetch, Notify, OffsetsCommitted, OffsetsLoaded
-from rallypoint.coordinator.core.group import Group, State
+from rallypoint.coordinator.core.group import COMPLETING_REBALANCE, DEAD, Group, State
 from rallypoint.coordinator.core.membership import check_generation, check_member, create
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
@@ -34,7 +34,7 @@ def commit(group: Group, call: Call, request: m.CommitRequest, context: Decision
     if failure is not None:
         draft.reply(call, failure)
         return
-    if group.state is State.DEAD:
+    if group.state is DEAD:
         create(group, context, draft)
     member = group.members.get(request.member_id)
     if member is not None:
@@ -82,7 +82,7 @@ def _taken(topic: str, partition: int) -> m.CommitAnswer:
 
 
 def _check_committer(group: Group, request: m.CommitRequest) -> Failure | None:
-    if group.state is State.DEAD:
+    if group.state is DEAD:
         if request.generation_id < 0:
             return None
         return Failure(ErrorCode.ILLEGAL_GENERATION, "The group does not exist.", field="generation_id")
@@ -99,7 +99,7 @@ def _check_committer(group: Group, request: m.CommitRequest) -> Failure | None:
     )
     if failure is not None:
         return failure
-    if group.state is State.COMPLETING_REBALANCE:
+    if group.state is COMPLETING_REBALANCE:
         return rebalance.in_progress(group, None, now_ms=0)
     return None
 

@@ -143,11 +143,15 @@ class EventFeed:
 
     def event(self, event: Event) -> None:
         """Something happened to a group, and what it rests on is durable."""
-        if isinstance(event, GroupChanged) and event.summary.state == State.DEAD:
-            return  # GroupRemoved has said it, with the reason
+        if isinstance(event, COMMITS):
+            self._keep(self.commits, event)
+        elif not isinstance(event, GroupChanged) or event.summary.state != State.DEAD:
+            self._keep(self.changes, _kept_of(event))
+        # Of the end of a group GroupRemoved has said it, with the reason.
+
+    def _keep(self, ring: Ring, event: Event) -> None:
         self.last_number += 1
-        ring = self.commits if isinstance(event, COMMITS) else self.changes
-        ring.add(Kept(self.last_number, self._now_ms(), _kept_of(event)))
+        ring.add(Kept(self.last_number, self._now_ms(), event))
 
     def appended(self, append_metrics: AppendMetrics) -> None:
         """No event of a group."""
