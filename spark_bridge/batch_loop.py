@@ -95,7 +95,7 @@ class BatchLoop:
         """
         control = ControlDirectory.create()
         try:
-            planner = start_planner(self._options, str(control.path))
+            planner = start_planner(self._options, str(control.path), in_query=False)
             try:
                 return self._run(planner, control, available_now)
             finally:

@@ -11,6 +11,9 @@ driver. Its readers delete it when they end; otherwise the next driver that star
 
 Readers register there, too: two readers of one group may belong to one query, and must not wait for each other.
 
+A reader cannot see its query, so it asks the driver to check it. The driver looks for `<id>.question`, and renames it
+to `<id>.settled`.
+
 The reader takes a request by a rename to `<id>.taken`, and the driver withdraws one by an unlink: exactly one of the
 two succeeds. So the driver never believes that a query is running that has left its group. Each attempt to stop a query
 has its own request, `<id>-<attempt>.request`, so that no attempt withdraws another's.
@@ -19,12 +22,14 @@ The temporary directory may be cleaned while a driver runs for weeks. So the dri
 leaves a request; readers find it by its name.
 """
 
+import contextlib
 import fcntl
 import json
 import logging
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +41,12 @@ log = logging.getLogger("rallypoint.spark")
 
 PREFIX = "rallypoint-"
 LOCK = "driver.lock"
+
+CHECK_SECONDS = 60.0
+"""How long a reader waits until the driver has checked its query."""
+
+LOOK_SECONDS = 0.01
+"""How often it looks meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +68,19 @@ class Answer:
 
     committed: bool
     detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question of a reader to the driver.
+
+    `kind`: `start`: may its query begin? `batch`: a batch is complete, may the query go on? `stop`: it plans nothing
+    more because of `reason`, and asks for the query's end.
+    """
+
+    reader_id: str
+    kind: Literal["start", "batch", "stop"]
+    reason: str = ""
 
 
 class ControlDirectory:
@@ -118,6 +142,26 @@ class ControlDirectory:
         value = _read(self.path / f"{reader_id}.answer")
         return None if value is None else Answer(value["committed"], value["detail"])
 
+    def questions(self) -> list[Question]:
+        """The questions that are not settled. Recreates the directory if it was deleted: a reader may wait for that.
+
+        Called many times a second, so it only lists the directory if there is no question.
+        """
+        try:
+            names = os.listdir(self.path)
+        except FileNotFoundError:
+            self._restore(log.warning)
+            return []
+        paths = [self.path / name for name in sorted(names) if name.endswith(".question")]
+        found = ((path.stem, _read(path)) for path in paths)
+        return [Question(name, value["kind"], value["reason"]) for name, value in found if value is not None]
+
+    def settle(self, reader_id: str) -> None:
+        """Let the reader go on. Does nothing if it has ended."""
+        path = self.path / f"{reader_id}.question"
+        with contextlib.suppress(FileNotFoundError):
+            path.rename(path.with_suffix(".settled"))
+
     def _restore(self, say: Callable[[str], None]) -> None:
         """Recreate the directory if it was deleted."""
         try:
@@ -148,8 +192,32 @@ class ReaderControl:
     def leave(self) -> None:
         """Undo `enter`. If the driver was killed, delete its directory, too."""
         if self._path is not None:
-            (self._path / f"{self.reader_id}.reader").unlink(missing_ok=True)
+            for kind in ("reader", "question", "settled"):
+                (self._path / f"{self.reader_id}.{kind}").unlink(missing_ok=True)
             remove_if_abandoned(self._path)
+
+    def tell(self, kind: Literal["start", "batch", "stop"], reason: str = "") -> None:
+        """Put a question to the driver, which acts on it soon. An earlier one that is not settled is lost."""
+        if self._path is not None and self._path.is_dir():
+            _write(self._path / f"{self.reader_id}.question", {"kind": kind, "reason": reason})
+
+    def wait_until_checked(
+        self, *, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        """Wait until the driver has checked whether this reader's query may run. Raises BridgeError if it does not."""
+        if self._path is None:
+            return
+        question = self._path / f"{self.reader_id}.question"
+        deadline = clock() + CHECK_SECONDS
+        while not question.with_suffix(".settled").exists():
+            if clock() > deadline:
+                raise BridgeError(
+                    f"the driver's Python process has not checked this query within {CHECK_SECONDS:.0f} s, so it does"
+                    " not begin: either that process hangs, or its log says what failed"
+                )
+            if not question.exists():
+                self.tell("start")
+            sleep(LOOK_SECONDS)
 
     def has_siblings(self, group_id: str) -> bool:
         """Whether other readers of this driver read for the group, or were killed while they did."""

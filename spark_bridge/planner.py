@@ -52,6 +52,7 @@ class Planner:
     """Plans the batches of one query, for the life of one process. Not thread-safe: Spark uses one thread.
 
     `at_begin`: called with the checkpoint id before the first use of `membership`.
+    `at_first_batch`: called when the first batch that was planned here is complete.
     `at_end`: called before `membership` leaves the group.
     """
 
@@ -64,6 +65,7 @@ class Planner:
         *,
         subscription: Subscription,
         at_begin: Callable[[str], None] = lambda checkpoint_id: None,
+        at_first_batch: Callable[[], None] = lambda: None,
         at_end: Callable[[], None] = lambda: None,
         draw_checkpoint_id: Callable[[], str] = new_checkpoint_id,
         now_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
@@ -74,6 +76,7 @@ class Planner:
         self._membership = membership
         self._control = control
         self._at_begin = at_begin
+        self._at_first_batch = at_first_batch
         self._at_end = at_end
         self._draw_checkpoint_id = draw_checkpoint_id
         self._now_ms = now_ms
@@ -89,7 +92,7 @@ class Planner:
         self._planned_at_ms: float | None = None
         self._last_batch_at_ms: float | None = None
         self._nothing_since_ms: float | None = None
-        self._begun = self._stopped = False
+        self._begun = self._has_completed = self._stopped = False
         self._refused = ""
 
     # --- Spark's calls -----------------------------------------------------------------------------------------------
@@ -117,9 +120,11 @@ class Planner:
         Errors end the query: QueryRefused, QueryFenced, DataLost, NotAssigned, a fatal error of the member, a commit
         that is refused for good.
         """
-        self._warn_of_long_batch()
+        self._note_complete()
         start = StreamOffset.from_dict(start_dict)
         self._owned.checkpoint_id = start.checkpoint_id or self._owned.checkpoint_id or self._draw_checkpoint_id()
+        if self._refused:
+            self._control.tell("stop", self._refused)
         if self._stopped:
             return start_dict
         if not self._begun:
@@ -172,7 +177,7 @@ class Planner:
         """Leave the group and stop planning, without raising an error.
 
         Under asynchronous progress tracking an error in the reader kills Spark's own thread, and the query looks active
-        for ever. `report` carries the reason instead.
+        for ever. So from the next call on the driver is asked to stop the query.
         """
         if not self._stopped:
             self._refused = reason
@@ -296,9 +301,13 @@ class Planner:
         self._at_end()
         self._membership.leave(reason)
 
-    def _warn_of_long_batch(self) -> None:
+    def _note_complete(self) -> None:
+        """Note that a batch that was planned here is complete, and warn if it took long."""
         if self._planned_at_ms is None:
             return
+        if not self._has_completed:
+            self._has_completed = True
+            self._at_first_batch()
         took_ms = self._now_ms() - self._planned_at_ms
         self._planned_at_ms = None
         if took_ms * 100 >= self._options.rebalance_timeout_ms * BATCH_WARNING_PERCENT:

@@ -17,11 +17,12 @@ from rallypoint.spark_bridge.subscription import Subscription
 from rallypoint.spark_bridge.topic_ends import HttpRegistry
 
 
-def start_planner(options: BridgeOptions, control_directory: str | None) -> Planner:
+def start_planner(options: BridgeOptions, control_directory: str | None, *, in_query: bool) -> Planner:
     """Create a planner. It joins the group when it plans for the first time, because it needs the checkpoint id.
 
     `options`: the query's options.
     `control_directory`: the path of the driver's control directory, if there is one.
+    `in_query`: whether a query of Spark asks, which the driver has to check.
     """
     source = find_source(options.source.name)(options.source)
     subscription = Subscription(options, source)
@@ -36,13 +37,28 @@ def start_planner(options: BridgeOptions, control_directory: str | None) -> Plan
     )
 
     def join(checkpoint_id: str) -> None:
+        if in_query:
+            control.wait_until_checked()
         if options.report_end_offsets:
             duties.register_topics()
         membership.start(options.instance_id(checkpoint_id))
         duties.start(membership)
 
+    def check_state() -> None:
+        if in_query:
+            control.tell("batch")
+
     control = ReaderControl(control_directory, secrets.token_hex(8))
-    return Planner(options, source, membership, control, subscription=subscription, at_begin=join, at_end=duties.stop)
+    return Planner(
+        options,
+        source,
+        membership,
+        control,
+        subscription=subscription,
+        at_begin=join,
+        at_first_batch=check_state,
+        at_end=duties.stop,
+    )
 
 
 def connect(

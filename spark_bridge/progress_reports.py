@@ -1,7 +1,7 @@
 """Parses the reports of this bridge's sources in a query's progress.
 
-A listener receives the progress of every query of its session. PySpark passes the offsets of all sources as text: JSON,
-or `None` if there is none. So a text of another source may have any form. Nothing here knows Spark.
+The driver looks at the progress of all queries of its sessions. PySpark passes the offsets of all sources as text:
+JSON, or `None` if there is none. So a text of another source may have any form. Nothing here knows Spark.
 """
 
 from collections.abc import Iterable
@@ -17,12 +17,10 @@ class Report:
 
     `reader_id`: the reader's id.
     `allow_stateful`: whether stateful operators are allowed.
-    `refused`: why it has stopped planning; empty if it has not.
     """
 
     reader_id: str
     allow_stateful: bool
-    refused: str
 
 
 def reports_in(offsets: Iterable[Any]) -> list[Report]:
@@ -36,6 +34,6 @@ def _report(offset: Any) -> Report | None:
     except (TypeError, ValueError):
         return None
     match value:
-        case {"rallypoint": {"reader_id": str(reader_id), "allow_stateful": bool(allow), "refused": str(refused)}}:
-            return Report(reader_id, allow, refused)
+        case {"rallypoint": {"reader_id": str(reader_id), "allow_stateful": bool(allow)}}:
+            return Report(reader_id, allow)
     return None

@@ -1,4 +1,4 @@
-"""The driver's main process: registers the data source, listens to its queries, and stops a query gracefully."""
+"""The driver's main process: registers the data source, has its queries checked, and stops a query gracefully."""
 
 import atexit
 import logging
@@ -6,25 +6,24 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
     QueryProgressEvent,
     QueryStartedEvent,
     QueryTerminatedEvent,
     StreamingQueryListener,
 )
 
-from rallypoint.spark_bridge.control import ControlDirectory, Request
+from rallypoint.spark_bridge.control import ControlDirectory
 from rallypoint.spark_bridge.errors import RegistrationError
-from rallypoint.spark_bridge.option_text import OptionText
-from rallypoint.spark_bridge.progress_reports import Report, reports_in
+from rallypoint.spark_bridge.periodic_thread import PeriodicThread
+from rallypoint.spark_bridge.query_checks import QueryChecks, readers_of
 from rallypoint.spark_bridge.redaction import hide_secrets
-from rallypoint.spark_bridge.source import ASYNCHRONOUS, RallypointDataSource
+from rallypoint.spark_bridge.source import RallypointDataSource
 from rallypoint.spark_bridge.stopping import Stop, run_beside
 
 if TYPE_CHECKING:
@@ -50,22 +49,13 @@ query waits for it."""
 CHECK_SECONDS = 60.0
 
 LOOK_SECONDS = 0.01
-"""How often to ask whether the start of a refused query has been announced: it must be stopped before it reads. And
-whether the end of a stopped one has been."""
+"""How often to ask whether the end of a stopped query has been announced."""
+
+QUESTIONS_SECONDS = 0.1
+"""How often to look for questions of readers. The start of a query waits for this."""
 
 END_SECONDS = 5.0
-"""How long a stop waits until the listener has heard of the end of the query."""
-
-STATEFUL = (
-    "the query keeps state ({operators}), which does not move with a partition to another member of the group, so"
-    " its results would be wrong; use a group of its own, or set allowStateful=true if you know that this is right"
-)
-
-FILE_SINK = (
-    "the query writes with Spark's own file sink, whose log counts the batches of one checkpoint: if drivers share a"
-    " folder, readers ignore the batches of all but one, and their records are lost; write with foreachBatch and"
-    " rallypoint.spark.ExactlyOnceFiles, or set allowFileSink=true if no other query writes there"
-)
+"""How long a stop waits until the listeners have heard of the end of the query."""
 
 _control: ControlDirectory | None = None
 """One directory for this process: reader ids are unique, so sessions may share it."""
@@ -73,15 +63,12 @@ _control: ControlDirectory | None = None
 _usable: set[str] = set()
 """Python executables that can run the bridge. A check takes as long as starting a query, so each is checked once."""
 
-_watched: set[int] = set()
-"""Sessions, by the identity of their Java object, that have the listener."""
-
-_runs: set[str] = set()
-"""Runs of queries whose start a listener has heard of, and whose end it has not."""
+_checks: QueryChecks | None = None
+"""Of all sessions of this process."""
 
 
 def register(spark: SparkSession) -> None:
-    """Register `format("rallypoint")` with a session, and listen to its queries. May be called again.
+    """Register `format("rallypoint")` with a session, and check its queries. May be called again.
 
     `spark`: a session in this process. Spark Connect is not supported.
 
@@ -91,10 +78,7 @@ def register(spark: SparkSession) -> None:
     hide_secrets(spark.conf)
     choose_python(spark)
     spark.dataSource.register(source_class(control_directory(), spark.sparkContext.defaultParallelism))
-    session = spark._jsparkSession.hashCode()
-    if session not in _watched:
-        _watched.add(session)
-        spark.streams.addListener(QueryListener(spark, control_directory()))
+    query_checks().add(spark)
 
 
 def stop(query: "StreamingQuery", timeout_ms: int = 60_000) -> bool:
@@ -112,23 +96,35 @@ def stop(query: "StreamingQuery", timeout_ms: int = 60_000) -> bool:
     control = control_directory()
 
     def attempt(sleep: Callable[[float], None], say: Callable[[str], None]) -> bool:
-        is_committed = Stop(query, control, lambda: _readers(query), sleep=sleep, say=say).run(timeout_ms)
-        _wait_until_heard(str(query.runId), sleep)
-        return is_committed
+        with _listeners_told(query, sleep):
+            return Stop(query, control, lambda: readers_of(query), sleep=sleep, say=say).run(timeout_ms)
 
     return run_beside(attempt)
 
 
-def _wait_until_heard(run: str, sleep: Callable[[float], None]) -> None:
-    """Wait until the listener has heard of the end of a run.
+@contextmanager
+def _listeners_told(query: "StreamingQuery", sleep: Callable[[float], None]) -> Iterator[None]:
+    """At the end, wait until the session's listeners have heard of the end of a query that runs now.
 
-    A program mostly ends after its `stop`. Were Spark still about to tell the listener then, it would find no Python
-    and log that, with a traceback.
+    A program mostly ends after its `stop`. Were Spark still about to tell a listener then, it would find no Python
+    and log that, with a traceback. The same happens while the interpreter shuts down, when no thread can be started to
+    hear; then this is called in the caller's thread (`run_beside`), and adds no listener.
     """
-    deadline = time.monotonic() + END_SECONDS
-    while run in _runs and time.monotonic() < deadline:
-        sleep(LOOK_SECONDS)
-    sleep(LOOK_SECONDS)  # what the listener returns is on its way to Spark
+    is_last = threading.current_thread() is threading.main_thread()
+    manager = None if is_last else query_checks().manager_of(query)
+    if manager is None:
+        yield
+        return
+    listener = EndListener(query.runId)
+    manager.addListener(listener)
+    try:
+        yield
+        deadline = time.monotonic() + END_SECONDS
+        while not listener.has_heard and time.monotonic() < deadline:
+            sleep(LOOK_SECONDS)
+        sleep(LOOK_SECONDS)  # what the listener returns is on its way to Spark
+    finally:
+        manager.removeListener(listener)
 
 
 def choose_python(spark: SparkSession) -> None:
@@ -200,104 +196,32 @@ def control_directory() -> ControlDirectory:
     return _control
 
 
-class QueryListener(StreamingQueryListener):
-    """Checks what the reader cannot see: a query's plan and engine.
+def query_checks() -> QueryChecks:
+    """The checks of this process, in a thread that ends with it."""
+    global _checks  # noqa: PLW0603 - one for the life of the process
+    if _checks is None:
+        _checks = QueryChecks(control_directory())
+        thread = PeriodicThread(
+            "rallypoint-checks", _checks.run_once, QUESTIONS_SECONDS, about="the checks of this driver's queries"
+        )
+        thread.start()
+        atexit.register(thread.end, 0, final_run=False)
+    return _checks
 
-    It asks the reader of a stateful query to fail. It stops a query under asynchronous progress tracking, or with
-    Spark's file sink, before it reads anything, and logs the reason. If the reader failed under asynchronous progress
-    tracking, Spark's thread would die and the query would hang. Records that the file sink leaves out would be
-    committed.
-    """
 
-    def __init__(self, spark: SparkSession, control: ControlDirectory) -> None:
-        self._spark = spark
-        self._control = control
-        self._checked: set[str] = set()
+class EndListener(StreamingQueryListener):
+    """Waits for the end of one run. It is added last, so the session's other listeners have heard of the end before."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self.has_heard = False
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Check the engine and the sink. Spark starts the source only after all listeners have returned."""
-        _runs.add(str(event.runId))
-        query = self._spark.streams.get(str(event.id))
-        reason = None if query is None else _refusal(query)
-        if query is not None and reason is not None:
-            log.error("query %s: %s", event.id, reason)
-            _stop_in_a_thread(partial(_stop_once_announced, query, query.status["message"]))
+        """Ignore it."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """Check the plan after the first batch of each run, and stop queries that were refused."""
-        self._check(event.progress)
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Check the last batch, in case its event was lost: a query that is refused makes no other batch."""
-        query = self._spark.streams.get(str(event.id))
-        progress = None if query is None else query.lastProgress
-        if progress is not None:
-            self._check(progress)
-
-    def _check(self, progress: Any) -> None:
-        reports = _reports(progress)
-        query = self._spark.streams.get(str(progress.id))
-        if query is not None and any(report.refused for report in reports):
-            _stop_in_a_thread(query.stop)
-        run = str(progress.runId)
-        if run in self._checked or not reports:
-            return
-        operators = ", ".join(sorted({one.operatorName for one in progress.stateOperators}))
-        for report in reports:
-            if operators and not report.allow_stateful:
-                self._control.ask(report.reader_id, Request("refuse", STATEFUL.format(operators=operators)))
-        self._checked.add(run)
+        """Ignore it."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Forget the run."""
-        self._checked.discard(str(event.runId))
-        _runs.discard(str(event.runId))
-
-
-def _refusal(query: "StreamingQuery") -> str | None:
-    """Why a query of the source may not run, by the engine's class, the sink's name and the source options.
-
-    The reader also detects an asynchronous engine, after two batches.
-    """
-    execution = query._jsq.streamingQuery()
-    is_asynchronous = "Async" in execution.getClass().getSimpleName()
-    writes_files = str(execution.sink().toString()).startswith("FileSink[")
-    if not is_asynchronous and not writes_files:
-        return None
-    leaves = execution.analyzedPlan().collectLeaves()
-    for leaf in (leaves.apply(index) for index in range(leaves.size())):
-        if leaf.getClass().getSimpleName() == "StreamingRelationV2" and leaf.sourceName() == "rallypoint":
-            if is_asynchronous:
-                return ASYNCHRONOUS
-            options = OptionText({"allowFileSink": leaf.extraOptions().getOrDefault("allowFileSink", "false")})
-            return None if options.boolean("allowFileSink", default=False) else FILE_SINK
-    return None
-
-
-def _stop_in_a_thread(stop: Callable[[], None]) -> None:
-    """Stop a query in a new thread, because stopping waits for events that the listener's thread delivers."""
-    threading.Thread(target=stop, name="rallypoint-stop", daemon=True).start()
-
-
-def _stop_once_announced(query: "StreamingQuery", announcing: str) -> None:
-    """Stop a query whose start is being announced, once it has been.
-
-    `announcing`: the message of the query's status meanwhile.
-
-    Spark announces a start on the thread of the query, and a stop interrupts that thread. Spark removes the listener
-    that is interrupted from its session, whether it is this one or the user's, and the queries that follow would be
-    unwatched.
-    """
-    while query.isActive and query.status["message"] == announcing:
-        time.sleep(LOOK_SECONDS)
-    query.stop()
-
-
-def _readers(query: "StreamingQuery") -> list[str]:
-    """The readers of a query, known from its first progress on."""
-    progress = query.lastProgress
-    return [] if progress is None else [report.reader_id for report in _reports(progress)]
-
-
-def _reports(progress: Any) -> list[Report]:
-    return reports_in(source.latestOffset for source in progress.sources)
+        """Take note."""
+        self.has_heard = self.has_heard or str(event.runId) == self._run

@@ -210,7 +210,7 @@ class RallypointReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             assert self._options is not None, "a pickled reader only reads"
             from rallypoint.spark_bridge.planning_process import start_planner  # noqa: PLC0415 - see the module's docstring
 
-            self._planner = start_planner(self._options, self._control_directory)
+            self._planner = start_planner(self._options, self._control_directory, in_query=True)
             _leave_when_terminated()
         return self._planner
 

@@ -50,6 +50,7 @@ LIBRARIES: dict[str, frozenset[str]] = {
     "rallypoint.spark_bridge": frozenset(),
     "rallypoint.spark_bridge.source": frozenset({"pyspark", "pyarrow"}),
     "rallypoint.spark_bridge.registration": frozenset({"pyspark", "pyarrow"}),
+    "rallypoint.spark_bridge.query_checks": frozenset({"pyspark", "pyarrow"}),
     "rallypoint.spark_bridge.pyspark_version": frozenset({"pyspark"}),
     "rallypoint.spark_bridge.partitioning": frozenset({"pyspark", "pyarrow"}),
     "rallypoint.spark_bridge.exactly_once.files": frozenset({"pyspark"}),
@@ -260,7 +261,7 @@ THREADS_ARE_BEGUN_IN = {
     "spark_bridge/background_calls.py",  # for one call, of whose end whoever asked hears
     "spark_bridge/stopping.py",  # for one call, which gets back whatever the call raised
     "spark_bridge/periodic_thread.py",  # outlives a run that fails
-    "spark_bridge/registration.py",  # for one call, of a listener that may not wait for it
+    "spark_bridge/query_checks.py",  # for one call, which takes too long to wait for it
 }
 
 

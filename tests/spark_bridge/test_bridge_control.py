@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from rallypoint.spark_bridge.control import Answer, ControlDirectory, ReaderControl, Request, remove_if_abandoned
+from rallypoint.spark_bridge.control import (
+    Answer,
+    ControlDirectory,
+    Question,
+    ReaderControl,
+    Request,
+    remove_if_abandoned,
+)
 from rallypoint.spark_bridge.errors import BridgeError
 from tests.real.parts import ROOT
 
@@ -73,6 +80,45 @@ def test_a_request_that_is_taken_cannot_be_taken_back(tmp_path: Path) -> None:
     assert reader.take() == Request("stop")
     assert reader.request() is None
     assert not directory.withdraw("r1")
+
+
+def test_a_reader_waits_until_the_driver_has_checked_its_query(tmp_path: Path) -> None:
+    """Also where the temporary directory is cleaned meanwhile."""
+    directory = ControlDirectory.create(tmp_path)
+    reader = ReaderControl(str(directory.path), "r1")
+    steps = iter(("asked", "cleaned", "restored", "asked again", "settled"))
+    seen: list[str] = []
+
+    def sleep(seconds: float) -> None:
+        seen.append(next(steps))
+        if seen[-1] == "cleaned":
+            shutil.rmtree(directory.path)
+        elif seen[-1] == "restored":
+            assert directory.questions() == []
+        else:
+            assert directory.questions() == [Question("r1", "start")]
+            if seen[-1] == "settled":
+                directory.settle("r1")
+
+    reader.wait_until_checked(sleep=sleep)
+    assert seen[-1] == "settled"
+    reader.wait_until_checked(sleep=sleep)
+    reader.tell("batch")
+    directory.settle("r1")
+    directory.settle("r1")
+    reader.leave()
+    assert {path.name for path in directory.path.iterdir()} == {"driver.lock"}
+    directory.remove()
+
+
+def test_a_reader_whose_driver_checks_nothing_says_so(tmp_path: Path) -> None:
+    now = [0.0]
+    with pytest.raises(BridgeError, match="has not checked this query within 60 s"):
+        ReaderControl(str(tmp_path), "r1").wait_until_checked(
+            clock=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds * 100)
+        )
+    ReaderControl(None, "r1").wait_until_checked()
+    ReaderControl(None, "r1").tell("batch")
 
 
 def test_only_this_user_may_enter_and_nothing_is_left(tmp_path: Path) -> None:

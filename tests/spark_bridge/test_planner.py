@@ -10,7 +10,7 @@ import pytest
 
 from rallypoint import Assignment
 from rallypoint.member.errors import CoordinatorUnavailable
-from rallypoint.spark_bridge.control import Answer, ControlDirectory, ReaderControl, Request
+from rallypoint.spark_bridge.control import Answer, ControlDirectory, Question, ReaderControl, Request
 from rallypoint.spark_bridge.errors import DataLost, NotAssigned, QueryFenced, QueryRefused, SourceError
 from rallypoint.spark_bridge.offsets import INITIAL, StreamOffset, TopicPartition, ranges_between
 from rallypoint.spark_bridge.options import LATEST, BridgeOptions, SourceOptions, StartingOffsets
@@ -55,6 +55,7 @@ def planner(
     source: CountedSource | None = None,
     subscription: Subscription | None = None,
     at_begin: Callable[[str], None] = lambda checkpoint_id: None,
+    at_first_batch: Callable[[], None] = lambda: None,
 ) -> Planner:
     source = source or CountedSource(world)
     return Planner(
@@ -65,6 +66,7 @@ def planner(
         subscription=subscription or Subscription(options or world.options, source),
         draw_checkpoint_id=world.draw_checkpoint_id,
         at_begin=at_begin,
+        at_first_batch=at_first_batch,
         now_ms=now_ms,
     )
 
@@ -242,6 +244,25 @@ def test_a_stop_without_an_assignment_says_that_it_could_not_commit(tmp_path: Pa
     assert answer is not None
     assert not answer.committed
     assert {entry.offset for entry in world.group.committed.values()} == {0}
+
+
+def test_the_first_batch_that_is_complete_is_told_once() -> None:
+    world, told = full_world(), list[int]()
+    one = planner(world, at_first_batch=lambda: told.append(1))
+    offset = one.latest_offset(INITIAL, 5)
+    assert told == []
+    write_all(world)
+    for _ in range(3):
+        offset = one.latest_offset(offset, 5)
+        assert told == [1]
+
+
+def test_a_query_that_withdraws_asks_for_its_end(tmp_path: Path) -> None:
+    one = planner(full_world(), control=ReaderControl(str(tmp_path), "r"))
+    offset = one.latest_offset(INITIAL, None)
+    one.withdraw("it is asynchronous")
+    assert one.latest_offset(offset, None) is offset
+    assert ControlDirectory(tmp_path).questions() == [Question("r", "stop", "it is asynchronous")]
 
 
 def test_closing_commits_nothing() -> None:
