@@ -109,16 +109,17 @@ _frozen = False
 
 def read_task(options: SourceOptions, ranges: Iterable[Sequence[Any]]) -> Iterator["RecordBatch"]:
     """Read the records of one task. `ranges`: its ranges, which pickling may have turned into plain sequences."""
-    freeze_loaded_objects()
     with POOL.borrow(options) as source:
         yield from source.read_ranges([Range(*one) for one in ranges])
+    freeze_loaded_objects()
 
 
 def freeze_loaded_objects() -> None:
-    """Exclude all objects that exist when the first task starts from garbage collection: modules, which stay.
+    """Exclude all objects that exist after the first task from garbage collection: modules, which stay.
 
-    Spark collects after every task and would scan them each time, which takes longer than reading a small batch. Only
-    the first call of a process does this, after a collection.
+    Spark collects after every task and would scan them each time, which takes longer than reading a small batch. The
+    first task imports more: pyarrow imports pandas with its first array. Only the first call of a process does this,
+    after a collection.
     """
     global _frozen  # noqa: PLW0603 - once in a process, as the collector is one
     if not _frozen:

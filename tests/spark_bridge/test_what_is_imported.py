@@ -39,6 +39,13 @@ records = sum(batch.num_rows for batch in reader.read(partition))
 import rallypoint.spark_bridge.sources.kafka
 print(json.dumps({"records": records, "imported": list(sys.modules)}))
 """
+COLLECTED = """
+import gc, json, pickle, sys
+reader, partition = pickle.load(sys.stdin.buffer)
+for batch in reader.read(partition):
+    pass
+print(json.dumps({"scanned": len(gc.get_objects()), "frozen": gc.get_freeze_count(), "imported": list(sys.modules)}))
+"""
 PLANNER = """
 import json, sys
 import rallypoint.spark_bridge.planning_process
@@ -46,13 +53,25 @@ print(json.dumps({"imported": list(sys.modules)}))
 """
 
 
-def test_a_task_reads_without_what_a_member_and_a_planner_need(tmp_path: Path) -> None:
-    FilesWriter(tmp_path, "clicks", 1).append_table(0, pa.table({"value": ["v"] * 3}))
+def task_of(path: Path) -> tuple[RallypointReader, RangesPartition]:
+    """A reader and its partition, with three records."""
+    FilesWriter(path, "clicks", 1).append_table(0, pa.table({"value": ["v"] * 3}))
     given = {"coordinator": "http://127.0.0.1:8000", "group": "g", "subscribe": "clicks", "source": "files"}
-    reader = RallypointReader(parse_for_source({**given, "path": str(tmp_path)})[0], None, 1)
-    said = answer_of(TASK, pickle.dumps((reader, RangesPartition([Range("clicks", 0, 0, 3)]))))
+    reader = RallypointReader(parse_for_source({**given, "path": str(path)})[0], None, 1)
+    return reader, RangesPartition([Range("clicks", 0, 0, 3)])
+
+
+def test_a_task_reads_without_what_a_member_and_a_planner_need(tmp_path: Path) -> None:
+    said = answer_of(TASK, pickle.dumps(task_of(tmp_path)))
     assert said["records"] == 3
     assert not imported(said) & (OF_A_MEMBER | OF_A_PLANNER)
+
+
+def test_what_a_task_imported_is_not_scanned_after_the_next(tmp_path: Path) -> None:
+    """Spark collects garbage after each task. pyarrow imports pandas while it reads."""
+    said = answer_of(COLLECTED, pickle.dumps(task_of(tmp_path)))
+    assert "pandas" in imported(said)
+    assert said["scanned"] * 20 < said["frozen"]
 
 
 def test_a_planner_gets_on_without_the_consumer_and_the_metrics() -> None:
