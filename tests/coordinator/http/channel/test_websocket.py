@@ -5,30 +5,18 @@ import json
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
 from aiohttp import WSMsgType
-from websockets.frames import Frame, Opcode
 
 from rallypoint.coordinator.http.access.audit import Audit
 from rallypoint.coordinator.http.access.control import AccessControl
 from rallypoint.coordinator.http.access.members import MemberCallers
 from rallypoint.coordinator.http.channel.channel import RESTING_BYTES, Channel, ChannelContext, ChannelLimits, Ending
-from rallypoint.coordinator.http.channel.websocket import text_frame
 from rallypoint.coordinator.http.requests.inputs import BodyLimits
 from rallypoint.coordinator.http.requests.large_bodies import LargeBodies
 from rallypoint.coordinator.runtime.event_loop.clock import Clock
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.request_limits import RequestChecks, RequestLimits
 from tests.fakes.manual_clock import HastyClock, ManualClock
-
-# --- how they look ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("length", [0, 1, 125, 126, 127, 65_535, 65_536, 200_000])
-def test_a_text_goes_out_in_the_frame_that_the_library_makes(length: int) -> None:
-    text = b"t" * length
-    assert text_frame(text) == Frame(Opcode.TEXT, text).serialize(mask=False)
-
 
 # --- in what order texts are taken -----------------------------------------------------------------------------------
 
