@@ -32,7 +32,7 @@ JAVA = export JAVA_HOME="$$(scripts/java.sh --install || true)";
 PROCESSES = 4
 test-all: PROCESSES = 5
 
-.PHONY: help setup demo cluster cluster-faults test parts test-all judges check image sim sim-cluster plants scenarios bench serve docs format constraints etcd-stubs clean
+.PHONY: help setup demo cluster cluster-faults test parts test-all judges check image sim sim-cluster plants scenarios bench compiled serve docs format constraints etcd-stubs clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do printf '  make %-14s %s\n' "$$name" "$$text"; done
@@ -94,8 +94,11 @@ format: setup ## put every file into the form that check asks for
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: setup ## the benchmarks: machine, date and load stand beside each number
-	@exec $(BIN)/python -m bench $(ARGS)
+bench: setup ## the benchmarks: machine, date and load stand beside each number; COMPILED=1 measures the compiled package
+	@python=$(BIN)/python; [ -z "$(COMPILED)" ] || python=$$(scripts/compiled.sh $(BIN)); exec "$$python" -m bench $(ARGS)
+
+compiled: setup ## a wheel for this platform with the hot modules compiled, into dist/: takes a C compiler, and minutes
+	@scripts/compiled.sh $(BIN) >/dev/null
 
 serve: setup ## the service on http://127.0.0.1:8000, with its data in rallypoint.db
 	@exec $(BIN)/rallypoint serve $(ARGS)

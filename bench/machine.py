@@ -13,6 +13,7 @@ from time import perf_counter
 import psutil
 
 from bench.metrics import percentile
+from rallypoint.coordinator.compiled import is_compiled
 
 LIBRARIES = ("aiohttp", "uvloop", "pydantic")
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,7 +57,7 @@ def look_around(data_directory: Path) -> Surroundings:
         memory_bytes=int(psutil.virtual_memory().total),
         kernel=f"{platform.system()} {platform.release()}",
         versions={
-            "rallypoint": version("rallypoint"),
+            "rallypoint": version("rallypoint") + (", compiled" if is_compiled() else ""),
             "python": platform.python_version(),
             **{name: version(name) for name in LIBRARIES},
             "sqlite": sqlite3.sqlite_version,

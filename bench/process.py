@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
+import rallypoint
 from bench.metrics import Cost
 
 START_TIMEOUT_S = 60.0
@@ -135,10 +136,10 @@ async def running(command: list[str], directory: Path) -> AsyncIterator[Server]:
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """The environment for the process: that of this one, without settings, and with this project's packages."""
+    """The environment for the process: that of this one, without settings, and with the packages that this one has."""
     kept = {name: value for name, value in given.items() if not name.startswith(SETTING_PREFIX)}
-    root = Path(__file__).resolve().parent.parent
-    own = (str(root / "src"), str(root))
+    root, package = Path(__file__).resolve().parent.parent, Path(rallypoint.__path__[0])
+    own = (str(package.parent), str(root))
     return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, (*own, given.get("PYTHONPATH"))))}
 
 

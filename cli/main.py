@@ -26,7 +26,9 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         from importlib.metadata import version  # noqa: PLC0415 - see above
 
-        print(f"rallypoint {version('rallypoint')}")
+        from rallypoint.coordinator.compiled import is_compiled  # noqa: PLC0415
+
+        print(f"rallypoint {version('rallypoint')}{', compiled' if is_compiled() else ''}")
         parser.exit()
 
 

@@ -396,7 +396,7 @@ class RequestChecks:
             if row.ceiling is None or limit < row.ceiling:
                 held = self._rows.get(row.model, ())
                 self._rows[row.model] = (*held, (row.find, row.measure, limit, row))
-        self.looked_at = _WITH_OPAQUE | self._rows.keys()
+        self.looked_at = _WITH_OPAQUE.union(self._rows)
 
     @staticmethod
     def may_be_deep(model: type[m.RequestModel]) -> bool:

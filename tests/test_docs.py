@@ -272,7 +272,9 @@ def test_every_kind_of_event_has_its_row() -> None:
     assert rows == expected
 
 
-SOURCES = {path.relative_to(DOCS.parent).as_posix() for path in DOCS.parent.glob("[a-z]*/**/*.py")}
+SOURCES = {
+    path.relative_to(DOCS.parent).as_posix() for path in (*DOCS.parent.glob("[a-z]*/**/*.py"), ROOT / "setup.py")
+}
 WRITTEN_BY_READERS = re.compile(r"try_\w+\.py|protocol\.py")
 """Programs that a page asks its reader to save."""
 OF_TODAY = [page for page in PAGES if page.name == "DESIGN.md" or DOCS in page.parents or page.parent == ROOT]

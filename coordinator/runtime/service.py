@@ -519,7 +519,8 @@ class Service:
             limit = self._capacity.group_mailbox_max
             return over_limit("group_mailbox_max", limit, "Too many calls of this group wait to be worked on")
         random_part = ""
-        if isinstance(request, m.JoinRequest):
+        # A negative `isinstance` of a pydantic model is slow: its metaclass has a say.
+        if type(request) is m.JoinRequest:
             refusal = executor.refuse_metadata(request, self.metadata_bytes, self._capacity.node_metadata_max_bytes)
             if refusal is not None:
                 return refusal

@@ -78,7 +78,7 @@ def copy_project(target: Path) -> Path:
     shutil.copytree(ROOT / "src", target / "src", symlinks=True)
     for package in PACKAGES:
         shutil.copytree(ROOT / package, target / package, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, target)
     return target
 

@@ -179,7 +179,7 @@ class ConnectionRegistry:
 
         Do not report a call that was hung up: its connection may be gone.
         """
-        if isinstance(answer, m.LeaveAnswer):
+        if type(answer) is m.LeaveAnswer:
             # Whoever asked for it, and over whichever way.
             for left in answer.members:
                 if left.error_code == ErrorCode.NONE:
