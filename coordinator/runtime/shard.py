@@ -580,8 +580,8 @@ class Shard:
             try:
                 found = await self._read_and_sweep(group_id)
                 break
-            except Fenced as error:
-                self._lose(error)
+            except Fenced as fenced:
+                self._lose(fenced)
                 return
             except StorageError as error:
                 if str(error) != told:

@@ -75,4 +75,6 @@ def _look_at_end(on_fault: Callable[[], object], name: str, task: "asyncio.Task[
 
 
 def _name_of(work: object) -> str:
-    return str(getattr(work, "__qualname__", None) or work)
+    """Of a partial, what it calls. A compiled coroutine has no name; that of its class says as much."""
+    named = getattr(work, "func", work)
+    return str(getattr(named, "__qualname__", None) or type(named).__qualname__)

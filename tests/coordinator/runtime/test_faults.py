@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
@@ -52,6 +53,18 @@ def test_a_loop_goes_on_and_the_broken_one_is_treated(caplog: pytest.LogCaptureF
     assert "test_faults" not in caplog.records[0].name
     assert "do" in caplog.records[0].getMessage()
     assert not survives(break_down)
+
+
+class Nameless:
+    def __call__(self) -> None:
+        raise PlantedFault
+
+
+def test_the_log_names_what_broke_without_an_address(caplog: pytest.LogCaptureFixture) -> None:
+    """Lines that differ by an address alone cannot be counted together."""
+    survives(partial(break_down, 1))
+    survives(Nameless())
+    assert [record.getMessage().rpartition(" in ")[2] for record in caplog.records] == ["break_down", "Nameless"]
 
 
 async def test_who_relies_on_a_task_hears_of_its_fault_once(caplog: pytest.LogCaptureFixture) -> None:
