@@ -145,13 +145,11 @@ class ControlDirectory:
     def questions(self) -> list[Question]:
         """The questions that are not settled. Recreates the directory if it was deleted: a reader may wait for that.
 
-        Called many times a second, so it only lists the directory if there is no question.
+        Raises BridgeError if another user has created a directory in this one's place. Called many times a second, so
+        it does little if there is no question.
         """
-        try:
-            names = os.listdir(self.path)
-        except FileNotFoundError:
-            self._restore(log.warning)
-            return []
+        self._restore(log.warning)
+        names = os.listdir(self.path)
         paths = [self.path / name for name in sorted(names) if name.endswith(".question")]
         found = ((path.stem, _read(path)) for path in paths)
         return [Question(name, value["kind"], value["reason"]) for name, value in found if value is not None]
@@ -202,22 +200,36 @@ class ReaderControl:
             _write(self._path / f"{self.reader_id}.question", {"kind": kind, "reason": reason})
 
     def wait_until_checked(
-        self, *, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+        self,
+        kind: Literal["start", "batch"],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Wait until the driver has checked whether this reader's query may run. Raises BridgeError if it does not."""
+        """Put a question to the driver, and wait until it has acted on it. Raises BridgeError if it does not."""
         if self._path is None:
             return
         question = self._path / f"{self.reader_id}.question"
+        settled = question.with_suffix(".settled")
         deadline = clock() + CHECK_SECONDS
-        while not question.with_suffix(".settled").exists():
-            if clock() > deadline:
-                raise BridgeError(
-                    f"the driver's Python process has not checked this query within {CHECK_SECONDS:.0f} s, so it does"
-                    " not begin: either that process hangs, or its log says what failed"
-                )
-            if not question.exists():
-                self.tell("start")
-            sleep(LOOK_SECONDS)
+        try:
+            settled.unlink(missing_ok=True)
+            self.tell(kind)
+            # The driver renames the one to the other, so both are missing only if the directory was deleted.
+            while question.exists() or not settled.exists():
+                if clock() > deadline:
+                    raise BridgeError(
+                        f"the driver's Python process has not checked this query within {CHECK_SECONDS:.0f} s, so the"
+                        " query ends: either that process hangs, or its log says what failed"
+                    )
+                if not question.exists() and not settled.exists():
+                    self.tell(kind)
+                sleep(LOOK_SECONDS)
+        except OSError as error:
+            raise BridgeError(
+                f"the driver cannot check this query, so the query ends: {error}. The directory is for its control"
+                " files; TMPDIR of the driver says where"
+            ) from error
 
     def has_siblings(self, group_id: str) -> bool:
         """Whether other readers of this driver read for the group, or were killed while they did."""

@@ -38,15 +38,15 @@ def start_planner(options: BridgeOptions, control_directory: str | None, *, in_q
 
     def join(checkpoint_id: str) -> None:
         if in_query:
-            control.wait_until_checked()
+            control.wait_until_checked("start")
         if options.report_end_offsets:
             duties.register_topics()
         membership.start(options.instance_id(checkpoint_id))
         duties.start(membership)
 
     def check_state() -> None:
-        if in_query:
-            control.tell("batch")
+        if in_query and not options.allow_stateful:
+            control.wait_until_checked("batch")
 
     control = ReaderControl(control_directory, secrets.token_hex(8))
     return Planner(

@@ -171,7 +171,7 @@ class RallypointReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """The report in the query's progress, which the listener of `register` and `stop` read."""
+        """The report in the query's progress, which `stop` and the checks of the driver read."""
         return None if self._planner is None else self._planner.report()
 
     @hides_traceback

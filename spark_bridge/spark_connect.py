@@ -1,6 +1,6 @@
 """Refuses Spark Connect, which the bridge does not support, before anything is asked of its server.
 
-The planning process talks to the driver through files of one machine, and the listener inspects the query's plan in the
+The planning process talks to the driver through files of one machine, and the driver inspects the query's plan in the
 driver's JVM. A program that uses Spark Connect has neither. Objects of Spark Connect are recognised by their module, so
 nothing of PySpark is imported.
 """

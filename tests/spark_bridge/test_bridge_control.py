@@ -72,6 +72,8 @@ def test_a_directory_that_is_somebody_elses_now_is_not_written_to(tmp_path: Path
     directory = ControlDirectory(path)
     with pytest.raises(BridgeError, match=r"belongs to another user now, .* call query\.stop\(\)"):
         directory.ask("r1", Request("stop"))
+    with pytest.raises(BridgeError, match="belongs to another user now"):
+        directory.questions()
 
 
 def test_a_request_that_is_taken_cannot_be_taken_back(tmp_path: Path) -> None:
@@ -100,12 +102,17 @@ def test_a_reader_waits_until_the_driver_has_checked_its_query(tmp_path: Path) -
             if seen[-1] == "settled":
                 directory.settle("r1")
 
-    reader.wait_until_checked(sleep=sleep)
+    reader.wait_until_checked("start", sleep=sleep)
     assert seen[-1] == "settled"
-    reader.wait_until_checked(sleep=sleep)
-    reader.tell("batch")
-    directory.settle("r1")
-    directory.settle("r1")
+
+    def settle(seconds: float) -> None:
+        assert directory.questions() == [Question("r1", "batch")]
+        directory.settle("r1")
+        directory.settle("r1")
+        seen.append("settled again")
+
+    reader.wait_until_checked("batch", sleep=settle)
+    assert seen[-1] == "settled again"
     reader.leave()
     assert {path.name for path in directory.path.iterdir()} == {"driver.lock"}
     directory.remove()
@@ -115,10 +122,16 @@ def test_a_reader_whose_driver_checks_nothing_says_so(tmp_path: Path) -> None:
     now = [0.0]
     with pytest.raises(BridgeError, match="has not checked this query within 60 s"):
         ReaderControl(str(tmp_path), "r1").wait_until_checked(
-            clock=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds * 100)
+            "start", clock=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds * 100)
         )
-    ReaderControl(None, "r1").wait_until_checked()
+    ReaderControl(None, "r1").wait_until_checked("start")
     ReaderControl(None, "r1").tell("batch")
+
+
+def test_a_reader_that_cannot_ask_says_so(tmp_path: Path) -> None:
+    (tmp_path / "r1.question").mkdir()
+    with pytest.raises(BridgeError, match=r"the driver cannot check this query, .*r1\.question.*TMPDIR"):
+        ReaderControl(str(tmp_path), "r1").wait_until_checked("start")
 
 
 def test_only_this_user_may_enter_and_nothing_is_left(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ import pytest
 
 pytest.importorskip("pyspark", reason="missing pyspark: pip install 'rallypoint[spark]'")
 
+from rallypoint.spark_bridge import query_checks
 from rallypoint.spark_bridge.control import ControlDirectory, Question, ReaderControl, Request
+from rallypoint.spark_bridge.errors import BridgeError
 from rallypoint.spark_bridge.query_checks import QueryChecks
 
 OURS = {"reader_id": "r1", "allow_stateful": False, "refused": "", "assigned": {}, "lag": 3}
@@ -19,16 +21,27 @@ OURS = {"reader_id": "r1", "allow_stateful": False, "refused": "", "assigned": {
 class Session:
     """A session with the queries that a test puts in."""
 
-    def __init__(self, number: int = 7) -> None:
-        self.active: list[Query] = []
+    def __init__(self, number: int = 7, gateway: object = "of one JVM") -> None:
+        self.active: list[Query | None] = []
         self.streams: Any = self
-        self._jsparkSession = SimpleNamespace(hashCode=lambda: number)
+        self.sparkContext = SimpleNamespace(_gateway=gateway)
+        active_by_id = SimpleNamespace(values=lambda: list(self.active))
+        shared = SimpleNamespace(hashCode=lambda: number, activeStreamingQueries=lambda: active_by_id)
+        self._jsparkSession = SimpleNamespace(hashCode=lambda: number, sharedState=lambda: shared)
 
 
 class Query:
     """One that runs until it is stopped, and one moment longer."""
 
-    def __init__(self, session: Session, run: str, *, engine: str = "MicroBatchExecution", sink: str = "noop") -> None:
+    def __init__(
+        self,
+        session: Session,
+        run: str,
+        *,
+        engine: str = "MicroBatchExecution",
+        sink: str = "noop",
+        source: str = "rallypoint",
+    ) -> None:
         self.id = f"query of {run}"
         self.runId = run
         self.lastProgress: Any = None
@@ -36,7 +49,7 @@ class Query:
         self.looked_at = 0
         leaf = SimpleNamespace(
             getClass=lambda: SimpleNamespace(getSimpleName=lambda: "StreamingRelationV2"),
-            sourceName=lambda: "rallypoint",
+            sourceName=lambda: source,
             extraOptions=lambda: SimpleNamespace(getOrDefault=lambda name, default: default),
         )
         self._execution = SimpleNamespace(
@@ -46,10 +59,10 @@ class Query:
                 collectLeaves=lambda: SimpleNamespace(size=lambda: 1, apply=lambda index: leaf)
             ),
         )
-        self._jsq = SimpleNamespace(streamingQuery=self._look)
         session.active.append(self)
 
-    def _look(self) -> Any:
+    @property
+    def _jsq(self) -> Any:
         self.looked_at += 1
         return self._execution
 
@@ -79,7 +92,8 @@ def directory(tmp_path: Path) -> ControlDirectory:
 
 
 @pytest.fixture
-def checks(directory: ControlDirectory, session: Session) -> QueryChecks:
+def checks(directory: ControlDirectory, session: Session, monkeypatch: pytest.MonkeyPatch) -> QueryChecks:
+    monkeypatch.setattr(query_checks, "StreamingQuery", lambda execution: execution)
     checks = QueryChecks(directory)
     checks.add(session)  # type: ignore[arg-type]
     checks.add(session)  # type: ignore[arg-type]
@@ -93,13 +107,18 @@ def reader(tmp_path: Path) -> ReaderControl:
 
 @pytest.mark.parametrize(
     "change",
-    [{"sink": "FileSink[/tmp/written]"}, {"engine": "AsyncProgressTrackingMicroBatchExecution"}],
-    ids=["file sink", "asynchronous"],
+    [
+        {"sink": "FileSink[/tmp/written]"},
+        {"sink": "FileSink[/tmp/written]", "source": "RallyPoint"},
+        {"engine": "AsyncProgressTrackingMicroBatchExecution"},
+    ],
+    ids=["file sink", "format in other letters", "asynchronous"],
 )
 def test_no_query_begins_while_a_refused_one_runs(
     checks: QueryChecks, session: Session, directory: ControlDirectory, reader: ReaderControl, change: dict[str, str]
 ) -> None:
     good, bad = Query(session, "good"), Query(session, "bad", **change)
+    session.active.append(None)  # one that has just ended
     reader.tell("start")
     for _ in range(3):
         checks.run_once()
@@ -108,7 +127,6 @@ def test_no_query_begins_while_a_refused_one_runs(
     session.active.remove(bad)
     checks.run_once()
     assert directory.questions() == []
-    reader.wait_until_checked()
     assert not good.stopped.is_set()
     assert (good.looked_at, bad.looked_at) == (1, 1)
 
@@ -134,9 +152,32 @@ def test_a_session_that_was_stopped_keeps_back_no_query_of_the_next(
     assert directory.questions() == []
 
 
+def test_a_java_process_that_died_keeps_back_no_query_of_the_next(
+    checks: QueryChecks, session: Session, directory: ControlDirectory, reader: ReaderControl
+) -> None:
+    del session.active  # the connection is gone
+    reader.tell("start")
+    with pytest.raises(AttributeError):
+        checks.run_once()
+    checks.add(Session(8, gateway="of another"))  # type: ignore[arg-type]
+    checks.run_once()
+    assert directory.questions() == []
+
+
+def test_a_query_whose_state_cannot_be_seen_does_not_go_on(
+    checks: QueryChecks, session: Session, directory: ControlDirectory, reader: ReaderControl
+) -> None:
+    """Spark keeps no progress if it is told to keep less than two."""
+    Query(session, "ours").lastProgress = None
+    reader.tell("batch")
+    with pytest.raises(BridgeError, match=r"reader r1 cannot be checked: .*numRecentProgressUpdates"):
+        checks.run_once()
+    assert directory.questions() == [Question("r1", "batch")]
+
+
 @pytest.mark.parametrize("offset", ["None", None, "", "17", '{"clicks":{"0":5}}', "nonsense", '"text"', "[1]"])
 def test_a_stateful_query_is_refused_whatever_stands_beside_our_source(
-    checks: QueryChecks, session: Session, reader: ReaderControl, offset: str | None
+    checks: QueryChecks, session: Session, directory: ControlDirectory, reader: ReaderControl, offset: str | None
 ) -> None:
     Query(session, "no batch yet")
     Query(session, "of others").lastProgress = progress([offset], "stateStoreSave")
@@ -145,6 +186,7 @@ def test_a_stateful_query_is_refused_whatever_stands_beside_our_source(
     reader.tell("batch")
     checks.run_once()
     assert reader.request() is None
+    assert directory.questions() == []
     query.lastProgress = progress([offset, report()], "stateStoreSave")
     reader.tell("batch")
     checks.run_once()
@@ -184,7 +226,7 @@ def test_a_check_that_failed_is_made_again_and_keeps_back_no_other(
     first, second = ReaderControl(str(tmp_path), "r1"), ReaderControl(str(tmp_path), "r2")
     first.tell("start")
     second.tell("batch")
-    session.active[0]._jsq = SimpleNamespace()  # the connection to the JVM breaks
+    session.active[0]._execution = SimpleNamespace()  # type: ignore[union-attr]  # the connection to the JVM breaks
     with pytest.raises(AttributeError):
         checks.run_once()
     assert isinstance(second.request(), Request)

@@ -306,11 +306,45 @@ def test_a_stateful_query_is_refused_unless_it_is_allowed(fixture: QueryFixture)
     assert "the query keeps state (stateStoreSave)" in str(refused.exception())
     assert "Traceback" not in str(refused.exception())
     assert "allowStateful=true" in str(refused.exception())
+    assert [one.batchId for one in refused.recentProgress] == [0]
+    assert fixture.committed() == [0] * PARTITIONS
     allowed = count("allowed", group=f"{fixture.group}-allowed", allowStateful="true")
     wait_until(lambda: allowed.lastProgress is not None and allowed.lastProgress.batchId >= 0, "a batch", allowed)
     fixture.produce(5)
     wait_until(lambda: allowed.lastProgress.batchId >= 1, "another batch", allowed)  # type: ignore[union-attr]
     assert stop(allowed)
+
+
+def test_a_stateful_run_of_one_batch_is_refused_before_it_commits(fixture: QueryFixture) -> None:
+    fixture.produce(5)
+    writer = fixture.load().groupBy("partition").count().writeStream.format("noop").outputMode("update")
+    query = writer.option("checkpointLocation", fixture.checkpoint("refused")).trigger(availableNow=True).start()
+    wait_until(lambda: not query.isActive, "the refusal")
+    assert "the query keeps state (stateStoreSave)" in str(query.exception())
+    assert fixture.committed() == [0] * PARTITIONS
+
+
+def test_a_file_sink_is_refused_in_the_session_of_a_batch_too(
+    fixture: QueryFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark hands `foreachBatch` a session that nobody has registered, which knows the source all the same."""
+    fixture.produce(5)
+    folder = fixture.path / "written"
+    begun: list[StreamingQuery] = []
+
+    def write(frame: DataFrame, batch: int) -> None:
+        if not begun:
+            inner = QueryFixture(frame.sparkSession, fixture.url, fixture.path)
+            writer = inner.load(group=f"{fixture.group}-inner").writeStream.format("parquet")
+            writer = writer.option("path", str(folder)).option("checkpointLocation", fixture.checkpoint("inner"))
+            begun.append(writer.start())
+
+    outer = fixture.start("outer", write=write)
+    wait_until(lambda: begun != [] and not begun[0].isActive, "the refusal", outer)
+    assert "writes with Spark's own file sink" in caplog.text
+    assert not list(folder.glob("*.parquet"))
+    assert outer.isActive
+    outer.stop()
 
 
 def test_sparks_file_sink_is_refused_before_anything_is_read(
