@@ -89,6 +89,7 @@ class ControlDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock: IO[str] | None = None
+        self._process = os.getpid()
 
     @classmethod
     def create(cls, parent: Path | None = None) -> "ControlDirectory":
@@ -113,7 +114,9 @@ class ControlDirectory:
         partial.rename(self.path / LOCK)
 
     def remove(self) -> None:
-        """Delete the directory with its contents. Does nothing if it does not exist."""
+        """Delete the directory with its contents. Does nothing if it does not exist, or in a fork of the driver."""
+        if os.getpid() != self._process:
+            return
         shutil.rmtree(self.path, ignore_errors=True)
         if self._lock is not None:
             self._lock.close()

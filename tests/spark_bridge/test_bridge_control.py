@@ -143,6 +143,19 @@ def test_only_this_user_may_enter_and_nothing_is_left(tmp_path: Path) -> None:
     assert not directory.path.exists()
 
 
+def test_a_fork_of_the_driver_that_ends_leaves_its_directory(tmp_path: Path) -> None:
+    program = (
+        "import atexit, os, pathlib, sys; from rallypoint.spark_bridge.control import ControlDirectory;"
+        " made = ControlDirectory.create(pathlib.Path(sys.argv[1])); atexit.register(made.remove); child = os.fork();"
+        " child and (os.waitpid(child, 0), print(sorted(os.listdir(made.path))))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, cwd=ROOT, check=True, timeout=60
+    )
+    assert done.stdout == "['driver.lock']\n"
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.fixture
 def killed(tmp_path: Path) -> Path:
     """What a driver left that was killed."""
