@@ -95,7 +95,7 @@ format: setup ## put every file into the form that check asks for
 	@$(BIN)/ruff check --fix .
 
 bench: setup ## the benchmarks: machine, date and load stand beside each number; COMPILED=1 measures the compiled package
-	@python=$(BIN)/python; [ -z "$(COMPILED)" ] || python=$$(scripts/compiled.sh $(BIN)); exec "$$python" -m bench $(ARGS)
+	@python=$(BIN)/python; [ -z "$(COMPILED)" ] || python=$$(scripts/compiled.sh $(BIN)) || exit 1; exec "$$python" -m bench $(ARGS)
 
 compiled: setup ## a wheel for this platform with the hot modules compiled, into dist/: takes a C compiler, and minutes
 	@scripts/compiled.sh $(BIN) >/dev/null

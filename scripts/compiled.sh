@@ -11,8 +11,15 @@ cd "$(dirname "$0")/.."
 place=$PWD/.cache/compiled
 packages=(protocol assignors coordinator member cli spark_bridge)
 
-sources() {
-    find "${packages[@]}" setup.py pyproject.toml constraints.txt -type f -not -path '*/__pycache__/*' -print0 | sort -z
+# Of all that the build depends on, this Python included.
+digest_of_sources() {
+    find "${packages[@]}" setup.py pyproject.toml constraints.txt -type f -not -path '*/__pycache__/*' -print0 |
+        "$bin/python" -c "
+import hashlib, pathlib, sys
+digest = hashlib.sha256(sys.version.encode())
+for name in sorted(sys.stdin.read().split('\0')[:-1]):
+    digest.update(name.encode() + pathlib.Path(name).read_bytes())
+print(digest.hexdigest()[:16])"
 }
 
 fail() {
@@ -20,7 +27,7 @@ fail() {
     exit 1
 }
 
-digest=$({ "$bin/python" -VV; sources | xargs -0 sha256sum; } | sha256sum | cut -c 1-16)
+digest=$(digest_of_sources)
 if [ "$(cat "$place/digest" 2>/dev/null)" != "$digest" ]; then
     command -v "${CC:-cc}" >/dev/null || fail "there is no C compiler: on Debian, apt-get install gcc"
     headers=$("$bin/python" -c "import sysconfig; print(sysconfig.get_path('include'))")
