@@ -5,10 +5,14 @@ it is while others come and go, and is taken away with the last. What to do abou
 """
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Protocol
 
 from rallypoint.coordinator.runtime.event_loop.faults import each
 from rallypoint.coordinator.runtime.event_loop.timers import Timer, Timers
+
+LOOKED_AT_ONCE_MAX = 200
+"""Groups that look before others have their turn: each may have calls to refuse, and says so in the log."""
 
 
 class Watched(Protocol):
@@ -51,7 +55,8 @@ class AppendWatch:
         """Cost: a look at each group whose append is under way, at most once in the time that an append may take."""
         self._timer = None
         now_ms = self._now_ms()
-        due = [group for group, at_ms in self._look_at_ms.items() if at_ms <= now_ms]
+        late = (group for group, at_ms in self._look_at_ms.items() if at_ms <= now_ms)
+        due = list(islice(late, LOOKED_AT_ONCE_MAX))  # the timer is set again for those that are left
         each(due, lambda group: self._look_again(group, now_ms), self._give_up)
         if self._look_at_ms:
             self._plan(min(self._look_at_ms.values()))

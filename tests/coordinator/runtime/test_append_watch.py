@@ -1,10 +1,13 @@
 """One timer for all groups whose appends are under way: each is looked at in time, whatever becomes of another."""
 
+from collections import Counter
+from collections.abc import Callable
+
 import pytest
 
-from rallypoint.coordinator.runtime.appends.append_watch import AppendWatch
+from rallypoint.coordinator.runtime.appends.append_watch import LOOKED_AT_ONCE_MAX, AppendWatch
 from rallypoint.coordinator.runtime.event_loop.timers import Timers
-from tests.fakes.manual_clock import ManualClock
+from tests.fakes.manual_clock import ManualClock, ManualHandle
 
 TIMEOUT_MS = 1_000
 
@@ -99,3 +102,33 @@ def test_who_is_forgotten_within_its_look_is_watched_no_more() -> None:
     clock.move(1_000)
     assert group.looks == [1_000]
     assert len(timers) == 0
+
+
+def test_thousands_that_are_late_together_look_in_turns() -> None:
+    class CountingClock(ManualClock):
+        wake_ups = 0
+
+        def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> ManualHandle:
+            def wake() -> None:
+                self.wake_ups += 1
+                callback()
+
+            return super().call_at(deadline_ms, wake)
+
+    looked: list[int] = []
+
+    class Noting(Group):
+        def look_for_late(self, now_ms: int) -> int:
+            looked.append(clock.wake_ups)
+            return super().look_for_late(now_ms)
+
+    clock = CountingClock(0)
+    timers = Timers(clock, bucket_ms=1)
+    watch = AppendWatch(timers, clock.now_ms)
+    groups = [Noting() for _ in range(2 * LOOKED_AT_ONCE_MAX + 1)]
+    for group in groups:
+        watch.look_at(group, 1_000)
+    clock.move(1_000)
+    assert [group.looks for group in groups] == [[1_000]] * len(groups)
+    assert sorted(Counter(looked).values()) == [1, LOOKED_AT_ONCE_MAX, LOOKED_AT_ONCE_MAX]
+    assert len(timers) == 1
