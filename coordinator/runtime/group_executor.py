@@ -297,8 +297,12 @@ class GroupExecutor:
                     self._rest()
                     return self._current(answer)
                 waiting = self._wait(call, context.now_ms)
-                self._carried = self._stepped(self._after(call, decision), decision, header)
-                self._turn(None, context)
+                try:
+                    self._carried = self._stepped(self._after(call, decision), decision, header)
+                except Exception:
+                    self.faulted()
+                else:
+                    self._turn(None, context)
         return waiting if waiting.answer is None else waiting.answer
 
     def refuse_assignments(self) -> Failure | None:
@@ -813,7 +817,14 @@ class GroupExecutor:
         self._timers.clear()
 
     def _fire(self, key: TimerKey) -> None:
+        """A fault in it ends the executor: without its timer, a member would stay, or a call wait, for ever."""
         del self._timers[key]
+        try:
+            self._on_timer(key)
+        except Exception:
+            self.faulted()
+
+    def _on_timer(self, key: TimerKey) -> None:
         heard_at_ms = self._host.heard_at_ms(self.group_id, key.subject) if key.kind in _OF_MEMBERS else None
         if key.kind is TimerKind.SESSION and not self._is_busy and not self._mailbox:
             next_ms = renew_session(self._group, key.subject, heard_at_ms, self._host.now_ms())

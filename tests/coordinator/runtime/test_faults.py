@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import pytest
 
-from rallypoint.coordinator.core.effects import Event, GroupCreated
+from rallypoint.coordinator.core.effects import Event, Failure, GroupCreated
 from rallypoint.coordinator.logs import FaultCounter
 from rallypoint.coordinator.main import Observers
 from rallypoint.coordinator.metrics import Metrics
@@ -17,8 +17,9 @@ from rallypoint.coordinator.runtime.event_loop.faults import begin, each, surviv
 from rallypoint.coordinator.storage.contract import AppendDoubtful, AppendMetrics, StorageError, Write
 from rallypoint.coordinator.storage.memory import MemoryStore
 from rallypoint.protocol import messages as m
-from tests.fakes.manual_clock import ManualClock, settle
-from tests.fakes.service_harness import ServiceHarness, Watcher, commit, committed
+from rallypoint.protocol.errors import ErrorCode
+from tests.fakes.manual_clock import ManualClock, ManualHandle, settle
+from tests.fakes.service_harness import ServiceHarness, Watcher, commit, committed, heartbeat, join
 
 
 class PlantedFault(Exception):  # noqa: N818
@@ -171,6 +172,63 @@ async def test_a_group_whose_reload_meets_a_fault_is_loaded_in_the_end() -> None
     assert harness.watcher.faults == 0, "the group's release failed over it, and then its reload"
     assert (await committed(harness, "g")) == {0: 2}
     assert isinstance(await harness.now("g", commit(3)), m.CommitAnswer)
+
+
+async def test_a_call_whose_timer_cannot_be_set_is_answered_and_its_group_goes_on() -> None:
+    class BrokenClock(ManualClock):
+        breaks = False
+
+        def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> ManualHandle:
+            if self.breaks:
+                self.breaks = False
+                raise PlantedFault
+            return super().call_at(deadline_ms, callback)
+
+    clock = BrokenClock()
+    harness = await ServiceHarness(clock=clock).start()
+    await harness.now("g", commit(1))
+    await clock.run(20_000)  # no wake-up is planned that comes sooner than one that is set now
+    clock.breaks = True
+    answer = await harness.now("g", join("a", ""))
+    assert not clock.breaks
+    assert isinstance(answer, Failure)
+    assert answer.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    await harness.clock.run(10_000)
+    assert isinstance(await harness.now("g", commit(2)), m.CommitAnswer)
+    assert (await committed(harness, "g")) == {0: 2}
+
+
+async def test_a_member_whose_session_timer_meets_a_fault_can_expire() -> None:
+    harness = await ServiceHarness().start()
+    ids = await harness.form("g", "a")
+
+    class Connection:
+        number = 1
+        groups_max = 10
+        breaks = True
+
+        @property
+        def heard_at_ms(self) -> int | None:
+            if self.breaks:
+                self.breaks = False
+                raise PlantedFault
+            return None
+
+        def on_event(self, event: object) -> None:
+            pass
+
+        def end_by_fault(self) -> None:
+            raise AssertionError("no notification fails")
+
+    connection = Connection()
+    harness.service.ask("g", heartbeat(ids["a"], 1), host="192.0.2.1", connection=connection)
+    await harness.clock.run(10_100)
+    assert not connection.breaks
+    assert isinstance(await harness.now("g", heartbeat(ids["a"], 1)), m.HeartbeatAnswer), "its session begins anew"
+    await harness.clock.run(10_100)
+    answer = await harness.now("g", heartbeat(ids["a"], 1))
+    assert isinstance(answer, Failure)
+    assert answer.code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 async def test_subscribers_are_told_of_a_topic_though_the_first_time_failed() -> None:
