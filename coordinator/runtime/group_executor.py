@@ -364,7 +364,8 @@ class GroupExecutor:
         under_way = [] if self._under_way is None else self._under_way.steps
         due = (*self._outbox, *(effect for step in under_way for effect in step.effects))
         self._closed_by = failure
-        self._is_over = not due and self._under_way is None
+        if not due and self._under_way is None:
+            self._come_to_end()
         self._mailbox.clear()
         self._carried = None
         self._cancel_timers()

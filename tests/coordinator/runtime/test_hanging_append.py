@@ -10,6 +10,7 @@ from rallypoint.coordinator.runtime.contract import NodeCapacity
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
+from rallypoint.protocol.opaque import OpaqueJson
 from tests.fakes.faulty_store import Fault
 from tests.fakes.manual_clock import settle
 from tests.fakes.service_harness import DESCRIBE, ServiceHarness, code, commit, committed, heartbeat, join, sync
@@ -270,3 +271,28 @@ async def test_describe_waits_no_longer_either(harness: ServiceHarness) -> None:
     assert code(described.result()) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     harness.store.append_gate.let_go()
     await settle()
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_group_that_is_closed_between_its_turns_is_looked_at_no_more(
+    harness: ServiceHarness, turns: int
+) -> None:
+    subscription = OpaqueJson.of(
+        {"topics": [f"{number:>0200}" for number in range(500)]}
+    )  # five such joins make a turn
+    large = join("a", "", protocols=(m.JoinProtocol(name="range", metadata=subscription),))
+    harness.store.append_gate.shut()
+    harness.ask("g", commit(1))
+    await settle()
+    for _ in range(30):
+        harness.ask("g", large)
+    await settle()
+    harness.store.append_gate.let_go()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    shard = harness.service._shards[harness.service._shard_of("g")]
+    assert len(shard.executors["g"]) > 0, "calls wait"
+    await shard.close(Failure(ErrorCode.NOT_COORDINATOR, "The shard has moved."))
+    await settle()
+    harness.assert_nothing_waits()
+    assert len(harness.service._timers) == 0
