@@ -5,9 +5,9 @@ and the libraries that the modules use, for mypyc reads their types. `make compi
 checkout.
 
 The list holds what each call passes through. Left out are an async generator (`storage/sqlite.py`), a class that
-inherits from a builtin (`core/group_order.py`) and what dispatches by type (`core/apply.py`), which mypyc cannot
-compile, `core/effects.py`, of which it makes C that no compiler takes, and `storage/sqlite_file.py`, which asks for
-the cause of an error: compiled code raises without one. tests/test_compiled.py knows what else to keep out.
+inherits from a builtin (`core/group_order.py`), which mypyc cannot compile, `core/effects.py`, of which it makes C that
+no compiler takes, and `storage/sqlite_file.py`, which asks for the cause of an error: compiled code raises without one.
+tests/test_compiled.py knows what else to keep out.
 """
 
 import os
@@ -15,6 +15,8 @@ import os
 from setuptools import setup
 
 COMPILED = (
+    "core/apply",
+    "core/capacity",
     "core/commands",
     "core/decide",
     "core/decision",
@@ -22,11 +24,15 @@ COMPILED = (
     "core/membership",
     "core/offsets",
     "core/rebalance",
+    "http/access/control",
+    "http/access/requirements",
     "http/answers/answer_text",
     "http/channel/channel",
     "http/channel/codec",
     "http/channel/incoming",
     "http/channel/websocket",
+    "http/limits/turn_share",
+    "http/requests/routes",
     "http/write_coalescing",
     "runtime/appends/append_watch",
     "runtime/appends/batch",
@@ -38,6 +44,7 @@ COMPILED = (
     "runtime/events/feed",
     "runtime/group_executor",
     "runtime/history/progress",
+    "runtime/loading/running_time",
     "runtime/members/connection_registry",
     "runtime/origin",
     "runtime/service",
