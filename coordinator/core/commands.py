@@ -4,14 +4,21 @@ What is made for each call, here and in the other modules of this package, is a 
 takes a third of the time of a frozen dataclass to make.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 from rallypoint.coordinator.core.moves import Moves
-from rallypoint.coordinator.core.records import NEVER_PAUSED, EndsHistoryRecord, RunningTimeRecord, TopicRecord
+from rallypoint.coordinator.core.records import (
+    NEVER_PAUSED,
+    EndsHistoryRecord,
+    MemberForgotten,
+    MemberRecord,
+    RunningTimeRecord,
+    TopicRecord,
+)
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.limits import REQUEST_PARTITIONS_MAX
@@ -202,7 +209,9 @@ class Rebalance:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Test whether the join phase is complete, after every other command. Given by `step` alone."""
+    """Test whether the join phase is complete, after every other command. Given by `step` alone; in a large group to
+    itself, before anything that waits.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,15 +239,25 @@ class OffsetsDeleted:
     answer: admin.DeleteOffsetsAnswer
 
 
-@dataclass(frozen=True, slots=True)
-class MovesCounted:
-    """The call is a leader's sync, and this is what its assignment moves; None where that cannot be told.
+class Prepared(NamedTuple):
+    """What is to be stored of a leader's assignment.
 
-    Given by a rule to itself, before anything that waits: in a large group to count takes as long as to store.
+    moved: what it moves; None where that cannot be told. records: of members, in the order in which they are written.
+    """
+
+    moved: Moves | None
+    records: Sequence[MemberRecord | MemberForgotten]
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareAssignment:
+    """The call is a leader's sync, and `work` makes what is to be stored of it: of some members with each step.
+
+    Given by a rule to itself, before anything that waits, so nothing of the group changes before the work is done.
     """
 
     call: Call
-    moved: Moves | None
+    work: Generator[None, None, Prepared]
 
 
 Command = (
@@ -248,7 +267,7 @@ Command = (
     | TimerFired
     | GroupLoaded
     | OffsetsDeleted
-    | MovesCounted
+    | PrepareAssignment
     | TopicsChanged
     | TopicsDeleted
     | Rebalance

@@ -42,8 +42,8 @@ from rallypoint.coordinator.core.commands import (
     GroupLoaded,
     HangUp,
     ListRebalancesRequest,
-    MovesCounted,
     OffsetsDeleted,
+    PrepareAssignment,
     Rebalance,
     Settle,
     ThawRequest,
@@ -63,7 +63,7 @@ from rallypoint.coordinator.core.effects import (
     OwnersLoaded,
     SetTimer,
 )
-from rallypoint.coordinator.core.group import DEAD, Group, State
+from rallypoint.coordinator.core.group import DEAD, PREPARING_REBALANCE, Group, State
 from rallypoint.coordinator.core.records import GroupFact
 from rallypoint.coordinator.core.running_time import ran_ms
 from rallypoint.protocol import admin_messages as admin
@@ -93,6 +93,9 @@ _UNSEEN: frozenset[type] = _QUIET | {
 """Facts that show in no list, but may complete a phase."""
 
 
+SETTLED_WITH_MAX = 1_000
+"""Members of a group whose join phase is completed in the step of the last join."""
+
 SESSION_LOOKS_MS = 100
 """Timers of sessions that are renewed fire together, before the sessions end: one wake-up for all within so long. A
 member that was silent until then has its timer set again, to the end of its session."""
@@ -101,7 +104,8 @@ member that was silent until then has its timer set again, to the end of its ses
 class Decision(NamedTuple):
     """What a step made. The records must be durable before any effect is released; effects are in order.
 
-    `again`: to be stepped next, before anything that waits; what the command asked for is not answered before.
+    `again`: to be stepped next, before anything that waits. A `Settle` follows from the command, which is over; any
+    other one is a part of it, and what it asked for is not answered before.
     """
 
     records: Sequence[GroupFact]
@@ -126,9 +130,10 @@ def step(group: Group, command: Command, context: DecisionContext) -> Decision:
     if draft.again is not None:
         return _part(group, draft, draft.again)
     if draft.then or _may_be_seen(group, facts):
-        decision = _step_in_links(group, draft, [], context)
+        decision = _step_in_links(group, draft, [], context, is_settled=isinstance(command, Settle))
         if isinstance(command, GroupLoaded) and group.deletions_seen < context.deletions:
             # In parts, like any other that a group hears of; nothing that waits comes between.
+            assert decision.again is None, "nobody has joined a group that was just loaded"
             return decision._replace(again=_TOPICS_DELETED)
         return decision
     # Most calls, and all but a few of those that come by the thousand: no list shows it, and nothing follows but that a
@@ -137,9 +142,11 @@ def step(group: Group, command: Command, context: DecisionContext) -> Decision:
     is_quiet = _is_quiet(facts)
     _write(group, facts, records)
     decision = Decision(records, draft.effects)
-    if is_quiet or not rebalance.may_be_over(group):
+    if is_quiet or isinstance(command, Settle) or not rebalance.may_be_over(group):
         return decision
-    return _step_in_links(group, decide(group, _SETTLE, context), [], context, behind=decision)
+    if _is_much_to_settle(group):
+        return decision._replace(again=_SETTLE)
+    return _step_in_links(group, decide(group, _SETTLE, context), [], context, behind=decision, is_settled=True)
 
 
 def renew_session(group: Group, member_id: str, heard_at_ms: int | None, now_ms: int) -> int | None:
@@ -176,15 +183,17 @@ def _step_in_links(
     context: DecisionContext,
     *,
     behind: Decision = NOTHING_DECIDED,
+    is_settled: bool = False,
 ) -> Decision:
     """The step that begins with this draft. `later` comes before what follows from it. `behind`: what the step made
-    before this draft, which settles the phase.
+    before this draft. `is_settled`: the draft settles the phase, which happens once in a step.
     """
     links: deque[Command] = deque(later)
     records = list(behind.records)
     effects = list(behind.effects)
     before: GroupSummary | None = None
-    is_settled, was_settled = True, behind is not NOTHING_DECIDED
+    was_settled, is_settled = is_settled, True
+    again: Command | None = None
     has_come_or_gone = False
     while True:
         links.extend(draft.then)
@@ -207,7 +216,10 @@ def _step_in_links(
             # After all that follows, however far: what a timer lets go may start a rebalance that everyone has joined.
             is_settled = was_settled = True
             if rebalance.may_be_over(group):
-                links.append(_SETTLE)
+                if _is_much_to_settle(group):
+                    again = _SETTLE
+                else:
+                    links.append(_SETTLE)
         if not links:
             break
         draft = decide(group, links.popleft(), context)
@@ -215,7 +227,12 @@ def _step_in_links(
         after = group.shown = description.summary_of(group)
         if after != before:
             effects.append(Notify(GroupChanged(after)))
-    return Decision(records, effects)
+    return Decision(records, effects, again)
+
+
+def _is_much_to_settle(group: Group) -> bool:
+    """Everyone has joined, and to make a generation of so many takes a step of its own."""
+    return group.state is PREPARING_REBALANCE and len(group.members) > SETTLED_WITH_MAX
 
 
 def _may_be_seen(group: Group, facts: list[Fact]) -> bool:
@@ -270,8 +287,8 @@ def decide(group: Group, command: Command, context: DecisionContext) -> Draft:
             rebalance.settle(group, context, draft)
         case OffsetsDeleted():
             deletion.go_on(command, group, draft)
-        case MovesCounted():
-            rebalance.store_counted(group, command, context, draft)
+        case PrepareAssignment():
+            rebalance.prepare_assignment(group, command, context, draft)
         case TopicsDeleted():
             deletion.forget_deleted_topics(group, context, draft)
         case TopicsChanged():

@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import NoReturn, cast
 
@@ -20,51 +20,86 @@ _Parts = list[tuple[int, set[int]]]
 """Of one topic: the owner, by its place, and its partitions."""
 
 
-def moves_to(group: Group, given: Mapping[str, OpaqueJson]) -> Moves | None:
-    """What the given assignment (member id to its part) changes of the stored one.
+def count_moves(
+    group: Group, given: Mapping[str, OpaqueJson], members_at_once: int
+) -> Generator[None, None, Moves | None]:
+    """Work out what the given assignment (member id to its part) changes of the stored one.
 
     A static member is the same owner under a new id, for what is stored of a slot passes to its new id at once. None
     where the group is none of consumers, or where a part that changed cannot be read; what a new member gets that
     cannot be read is left out.
+    Yields between so many members; the group stays as it is meanwhile.
     Cost: parses the parts of members whose text changed, and no others; 0.2 µs for each partition that moves.
     """
     if group.protocol_type != CONSUMER:
         return None
-    owners: list[OwnerNames | None] = []
-    changed: list[str] = []
-    for member_id, stored in group.stored_members.items():
-        member = group.members.get(member_id)
-        after = EMPTY if member is None else given.get(member_id, EMPTY)
-        if stored.assignment.text != after.text:
-            owners.append(None if member is None else names_of(member))
-            changed += (stored.assignment.text, after.text)
-    # One text, for to begin a parse costs more than to read what a member has.
-    found = _all_partitions(json.loads(f"[{','.join(changed)}]"))
-    if found is None:
-        return None
+    changes = _Changes()
+    stored_members = list(group.stored_members.items())
+    for start in range(0, len(stored_members), members_at_once):
+        if start:
+            yield
+        owners: list[OwnerNames | None] = []
+        changed: list[str] = []
+        for member_id, stored in stored_members[start : start + members_at_once]:
+            member = group.members.get(member_id)
+            after = EMPTY if member is None else given.get(member_id, EMPTY)
+            if stored.assignment.text != after.text:
+                owners.append(None if member is None else names_of(member))
+                changed += (stored.assignment.text, after.text)
+        # One text, for to begin a parse costs more than to read what a member has.
+        found = _all_partitions(json.loads(f"[{','.join(changed)}]"))
+        if found is None:
+            return None
+        for owner, before, after_part in zip(owners, found[::2], found[1::2], strict=True):
+            changes.add(owner, before, after_part)
     new = [member for member_id, member in group.members.items() if member_id not in group.stored_members]
-    for member, part in zip(new, _readable([given.get(one.member_id, EMPTY) for one in new]), strict=True):
-        owners.append(names_of(member))
-        found += ({}, part)
-    lost: defaultdict[str, _Parts] = defaultdict(list)
-    gained: defaultdict[str, _Parts] = defaultdict(list)
-    gone: defaultdict[str, set[int]] = defaultdict(set)
-    for place, (before_part, after_part) in enumerate(zip(found[::2], found[1::2], strict=True)):
-        for topic, numbers in before_part.items():
-            less = set(numbers).difference(after_part.get(topic, ()))
-            gone[topic].update(less)
-            if less and owners[place] is not None:
-                lost[topic].append((place, less))
-        for topic, numbers in after_part.items():
-            more = set(numbers).difference(before_part.get(topic, ()))
+    for start in range(0, len(new), members_at_once):
+        if start or len(stored_members) > members_at_once:
+            yield
+        newcomers = new[start : start + members_at_once]
+        parts = _readable([given.get(one.member_id, EMPTY) for one in newcomers])
+        for newcomer, part in zip(newcomers, parts, strict=True):
+            changes.add(names_of(newcomer), {}, part)
+    moves: list[Move] = []
+    for move in changes.moves():
+        if len(moves) % members_at_once == 0 and len(changes.owners) > members_at_once:
+            yield
+        moves.append(move)
+    return Moves(changes.lost_count, tuple(moves))
+
+
+class _Changes:
+    """What is known so far of an assignment: who loses what, and who gets it."""
+
+    def __init__(self) -> None:
+        self.owners: list[OwnerNames | None] = []
+        self._lost: defaultdict[str, _Parts] = defaultdict(list)
+        self._gained: defaultdict[str, _Parts] = defaultdict(list)
+        self._gone: defaultdict[str, set[int]] = defaultdict(set)
+
+    @property
+    def lost_count(self) -> int:
+        """See `Moves`."""
+        return sum(map(len, self._gone.values()))
+
+    def add(self, owner: OwnerNames | None, before: Mapping[str, list[int]], after: Mapping[str, list[int]]) -> None:
+        """An owner, None for one that is gone, had these partitions of topics, and now has those."""
+        place = len(self.owners)
+        self.owners.append(owner)
+        for topic, numbers in before.items():
+            less = set(numbers).difference(after.get(topic, ()))
+            self._gone[topic].update(less)
+            if less and owner is not None:
+                self._lost[topic].append((place, less))
+        for topic, numbers in after.items():
+            more = set(numbers).difference(before.get(topic, ()))
             if more:
-                gained[topic].append((place, more))
-    moves = (
-        move
-        for topic in sorted(lost.keys() | gained.keys())
-        for move in _moves_of(topic, lost.get(topic, []), gained.get(topic, []), owners)
-    )
-    return Moves(sum(map(len, gone.values())), tuple(moves))
+                self._gained[topic].append((place, more))
+
+    def moves(self) -> Iterator[Move]:
+        """All of them, by topic."""
+        for topic in sorted(self._lost.keys() | self._gained.keys()):
+            yield from _moves_of(topic, self._lost.get(topic, []), self._gained.get(topic, []), self.owners)
 
 
 def given_up(members: Iterable[Member]) -> tuple[Move, ...]:

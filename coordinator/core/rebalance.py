@@ -7,7 +7,7 @@ sync       the leader submits, the followers wait for it
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import NamedTuple, Self, cast
@@ -19,7 +19,8 @@ from rallypoint.coordinator.core.commands import (
     Call,
     CompleteJoinPhase,
     DecisionContext,
-    MovesCounted,
+    PrepareAssignment,
+    Prepared,
     Rebalance,
     TimerKey,
     TimerKind,
@@ -57,8 +58,8 @@ from rallypoint.protocol.opaque import EMPTY, OpaqueJson
 
 LEFT_OUT_NAMED_MAX = 3
 """Members that did not join in time of which the names are remembered."""
-COUNTED_WITH_MAX = 1_000
-"""Stored members of a group in which what an assignment moves is counted in the step that stores it."""
+PREPARED_AT_ONCE_MAX = 1_000
+"""Members whose records are made in one step."""
 
 # --- start -----------------------------------------------------------------------------------------------------------
 
@@ -380,7 +381,7 @@ def _begin_generation(
     draft.fact(
         t.PhaseCompleted(context.now_ms, generation_id, protocol_name, leader.member_id, counts, left_out, len(absent))
     )
-    everyone = _listing(staying, protocol_name)
+    said = _what_is_said(staying, protocol_name)
     protocol_type = group.protocol_type or ""
 
     def effects_of(member: NextMember) -> Iterator[OneEffect]:
@@ -388,7 +389,7 @@ def _begin_generation(
             yield SetTimer(session_timer(member.member_id), member.deadline_ms)
         if member.call_id is not None:
             yield CancelTimer(call_timer(member.call_id))
-            members = everyone if member.member_id == leader_id else ()
+            members = _listing(said) if member.member_id == leader_id else ()
             answer = _join_answer_of(members)(
                 generation_id=generation_id,
                 protocol_type=protocol_type,
@@ -451,14 +452,16 @@ def choose_protocol(
     return min(votes, key=lambda name: (-votes[name], order.get(name, len(order)), name))
 
 
-def _listing(members: Iterable[Member], protocol_name: str | None) -> tuple[m.JoinedMember, ...]:
+def _what_is_said(members: Iterable[Member], protocol_name: str | None) -> list[tuple[str, str | None, OpaqueJson]]:
+    """Of each member its id, its instance id and its metadata, as they are now."""
+    return [(x.member_id, x.group_instance_id, x.terms.metadata_of(protocol_name)) for x in members]
+
+
+def _listing(said: Sequence[tuple[str, str | None, OpaqueJson]]) -> tuple[m.JoinedMember, ...]:
+    """As the leader is told. Cost: 3 µs a member."""
     return tuple(
-        m.JoinedMember(
-            member_id=member.member_id,
-            group_instance_id=member.group_instance_id,
-            metadata=member.terms.metadata_of(protocol_name),
-        )
-        for member in members
+        m.JoinedMember(member_id=member_id, group_instance_id=group_instance_id, metadata=metadata)
+        for member_id, group_instance_id, metadata in said
     )
 
 
@@ -471,7 +474,7 @@ def _join_answer_of(members: tuple[m.JoinedMember, ...]) -> type[m.JoinAnswer]:
 def join_answer(group: Group, member: Member, context: DecisionContext) -> m.JoinAnswer:
     """The answer to a member that joins the present generation; the leader's lists every member."""
     leads = member.member_id == group.leader
-    listing = _listing(group.of_generation(), group.protocol_name) if leads else ()
+    listing = _listing(_what_is_said(group.of_generation(), group.protocol_name)) if leads else ()
     return _join_answer_of(listing)(
         generation_id=group.generation_id,
         protocol_type=group.protocol_type or "",
@@ -574,11 +577,7 @@ def sync(group: Group, call: Call, request: m.SyncRequest, context: DecisionCont
         return
     member = group.members[request.member_id]
     if group.state is not STABLE and member.member_id == group.leader:
-        moves = MovesCounted(call, movement.moves_to(group, _given(request)))
-        if len(group.stored_members) > COUNTED_WITH_MAX:
-            draft.again = moves
-        else:
-            store_counted(group, moves, context, draft)
+        prepare_assignment(group, PrepareAssignment(call, _prepare(group, request)), context, draft)
         return
     draft.fact(t.SyncSeen(member.member_id))
     draft.supersede(member.sync_call)
@@ -607,25 +606,53 @@ def _given(request: m.SyncRequest) -> dict[str, OpaqueJson]:
     return {entry.member_id: entry.assignment for entry in request.assignments}
 
 
-def store_counted(group: Group, moves: MovesCounted, context: DecisionContext, draft: Draft) -> None:
+def prepare_assignment(
+    group: Group, command: PrepareAssignment, context: DecisionContext, draft: Draft
+) -> None:  # fmt: skip
+    """Go on with the work. Once it is done, the leader's assignment is stored."""
+    try:
+        next(command.work)
+    except StopIteration as done:
+        _store(group, command.call, done.value, context, draft)
+    else:
+        draft.again = command
+
+
+def _prepare(group: Group, request: m.SyncRequest) -> Generator[None, None, Prepared]:
+    """Count what the assignment moves, and make the records. Yields where a step of this size is enough.
+
+    Only members whose record changed are written, so that the store's work grows with the change and not with the
+    group. Another attempt to join is a change: after a crash, only what is stored tells a late copy of it from a new
+    one.
+    """
+    given = _given(request)
+    moved = yield from movement.count_moves(group, given, PREPARED_AT_ONCE_MAX)
+    records: list[r.MemberRecord | r.MemberForgotten] = [
+        r.MemberForgotten(group.group_id, stored.member_id, stored.generation_id)
+        for stored in group.stored_members.values()
+        if stored.member_id not in group.members
+    ]
+    for at, member in enumerate(group.by_seniority()):
+        if at % PREPARED_AT_ONCE_MAX == 0 and len(group.members) > PREPARED_AT_ONCE_MAX:
+            yield
+        records += _changed_records(group, member, given.get(member.member_id, EMPTY))
+    if len(group.members) > PREPARED_AT_ONCE_MAX:
+        yield
+    return Prepared(moved, records)
+
+
+def _store(group: Group, call: Call, prepared: Prepared, context: DecisionContext, draft: Draft) -> None:
     """The leader's assignment is stored, then handed to everyone who waits for it.
 
-    Whom the leader forgot gets nothing; whom the group does not know is ignored. Only members whose record changed
-    are written, so that the store's work grows with the change and not with the group. Another attempt to join is a
-    change: after a crash, only what is stored tells a late copy of it from a new one.
+    Whom the leader forgot gets nothing; whom the group does not know is ignored.
     """
-    call, moved = moves.call, moves.moved
+    moved = prepared.moved
     partitions_moved = None if moved is None else moved.lost_count
     request = cast(m.SyncRequest, call.request)
     given = _given(request)
     draft.fact(t.SyncSeen(request.member_id))
     draft.supersede(group.members[request.member_id].sync_call)
-    for stored in group.stored_members.values():
-        if stored.member_id not in group.members:
-            draft.fact(r.MemberForgotten(group.group_id, stored.member_id, stored.generation_id))
-    members = group.by_seniority()
-    for member in members:
-        _store_member(group, member, given.get(member.member_id, EMPTY), draft)
+    draft.facts += prepared.records
     leader = group.members[request.member_id]
     protocol_type, protocol_name = group.protocol_type or "", group.protocol_name or ""
 
@@ -640,7 +667,7 @@ def store_counted(group: Group, moves: MovesCounted, context: DecisionContext, d
 
     draft.reply(call, _sync_answer(group, given.get(request.member_id, EMPTY)))
     draft.extend_session(leader, context)
-    waiting = [x for x in members if x.sync_call is not None and x is not leader]
+    waiting = [x for x in group.by_seniority() if x.sync_call is not None and x is not leader]
     draft.each([NextMember.of(member, member.sync_call, context) for member in waiting], effects_of)
     draft.fact(_stable_header(group, context.now_ms, group.leader))
     rebalance_history.end(group, partitions_moved, context, draft)
@@ -658,7 +685,10 @@ def store_counted(group: Group, moves: MovesCounted, context: DecisionContext, d
         rebalance_history.notify_moved(group, moved.moves, draft)
 
 
-def _store_member(group: Group, member: Member, assignment: OpaqueJson, draft: Draft) -> None:
+def _changed_records(
+    group: Group, member: Member, assignment: OpaqueJson
+) -> Sequence[r.MemberRecord | r.MemberForgotten]:
+    """What is to be written of a member; nothing where it is stored like that."""
     record = _member_record(
         group,
         member_id=member.member_id,
@@ -673,10 +703,10 @@ def _store_member(group: Group, member: Member, assignment: OpaqueJson, draft: D
     stored = group.stored_members.get(member.member_id)
     if stored is not None:
         if stored.assignment.text == assignment.text and _same_but_generation(stored, record):
-            return
+            return ()
         if stored.generation_id != record.generation_id:
-            draft.fact(r.MemberForgotten(group.group_id, member.member_id, stored.generation_id))
-    draft.fact(record)
+            return r.MemberForgotten(group.group_id, member.member_id, stored.generation_id), record
+    return (record,)
 
 
 def _member_record(

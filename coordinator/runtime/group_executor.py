@@ -31,8 +31,8 @@ from rallypoint.coordinator.core.commands import (
     ConnectionLost,
     DecisionContext,
     HangUp,
-    MovesCounted,
     OffsetsDeleted,
+    PrepareAssignment,
     Settle,
     TimerFired,
     TimerKey,
@@ -52,6 +52,7 @@ from rallypoint.coordinator.core.effects import (
     MemberCame,
     Notify,
     OneEffect,
+    PartitionsMoved,
     Reply,
     SetTimer,
     ViewEvent,
@@ -78,6 +79,9 @@ CHARACTERS_PER_STEP = 2_000
 
 RELEASED_AT_ONCE_MAX = 200
 """Effects that are released before others have their turn. Most are answers, each with a request behind it."""
+
+MOVES_PER_EFFECT = 10
+"""Moves that are told of in as long as another effect takes."""
 
 _OF_MEMBERS = frozenset({TimerKind.SESSION, TimerKind.GRACE})
 """Timers of which a sign of life makes nothing."""
@@ -427,7 +431,9 @@ class GroupExecutor:
                 return
             if not self._release(batch):
                 return
-            if self._mailbox and (batch.weight >= STEPS_MAX or batch.steps[-1].command is _PART):
+            if self._mailbox and (
+                batch.weight >= STEPS_MAX or batch.steps[-1].command is _PART or isinstance(self._mailbox[0], Settle)
+            ):
                 asyncio.get_running_loop().call_soon(self._resume, context=DETACHED)
                 return
         self._rest()
@@ -453,7 +459,10 @@ class GroupExecutor:
             batch.add(self._carried)
             self._carried = None
         # The timers of a long step are set as it is released, and must not undo those of a later one: it is the last.
-        while self._mailbox and batch.weight < STEPS_MAX and not (batch.steps and _is_last(batch.steps[-1])):
+        while self._mailbox and batch.weight < STEPS_MAX:
+            # What settles a large group is much, too, and waits a turn like what comes behind a part.
+            if batch.steps and (_is_last(batch.steps[-1]) or isinstance(self._mailbox[0], Settle)):
+                break
             command = self._mailbox.popleft()
             batch.weight += _weight_of(command)
             if isinstance(command, TimerFired) and command.key.kind in _OF_MEMBERS:
@@ -522,11 +531,13 @@ class GroupExecutor:
         if decision.again is None:
             return command
         self._mailbox.appendleft(decision.again)
+        if isinstance(decision.again, Settle):
+            return command
         match decision.again:
             case (
                 Call(call_id=call_id)
                 | OffsetsDeleted(call=Call(call_id=call_id))
-                | MovesCounted(call=Call(call_id=call_id))
+                | PrepareAssignment(call=Call(call_id=call_id))
             ):
                 waiting = self._waiting.get(call_id)
                 if waiting is not None:
@@ -681,10 +692,11 @@ class GroupExecutor:
         return None if waiting is None else waiting.origin
 
     def _release_slice(self) -> bool:
-        for _ in range(RELEASED_AT_ONCE_MAX):
-            if not self._outbox:
-                break
-            self._release_one(self._next_due())
+        left = RELEASED_AT_ONCE_MAX
+        while left > 0 and self._outbox:
+            due = self._next_due()
+            left -= _weight_of_release(due)
+            self._release_one(due)
         self._tell_change()
         if self._outbox:
             asyncio.get_running_loop().call_soon(self._go_on_releasing, context=DETACHED)
@@ -840,6 +852,13 @@ def _weight_of(command: Command) -> int:
     if not isinstance(command, Call) or not isinstance(command.request, m.JoinRequest):
         return 1
     return 1 + sum([len(offered.metadata.text) for offered in command.request.protocols]) // CHARACTERS_PER_STEP
+
+
+def _weight_of_release(due: OneEffect | Command) -> int:
+    """So many effects of the usual size take as long to be released."""
+    if isinstance(due, Notify) and isinstance(due.event, PartitionsMoved):
+        return 1 + len(due.event.moves) // MOVES_PER_EFFECT
+    return 1
 
 
 def _only_answer(call: Call, decision: Decision) -> Answer | None:

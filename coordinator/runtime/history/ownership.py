@@ -6,13 +6,13 @@ asks, or something of it changes: a load has no time for it.
 """
 
 from array import array
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from rallypoint.coordinator.core import movement
 from rallypoint.coordinator.core.effects import OwnersLoaded, PartitionsMoved
-from rallypoint.coordinator.core.moves import Move, OwnerNames
+from rallypoint.coordinator.core.moves import OwnerNames
 from rallypoint.coordinator.core.subscription import CONSUMER
 from rallypoint.protocol.opaque import EMPTY
 
@@ -64,17 +64,27 @@ class GroupOwnership:
     def move(self, moved: PartitionsMoved, at_ms: int, entries_max: int) -> None:
         """Partitions have other owners. `entries_max`: what may be kept of the group."""
         self.read()
-        for move in moved.moves:
-            self._count(self.members, move.from_owner, -len(move.partitions))
-            self._count(self.members, move.to_owner, len(move.partitions))
-            gained = (move.to_owner is not None) - (move.from_owner is not None)
-            if gained:
-                count = self.topics.get(move.topic, 0) + gained * len(move.partitions)
-                if count > 0:
-                    self.topics[move.topic] = count
-                else:
-                    self.topics.pop(move.topic, None)
-            self._keep(move, moved, at_ms)
+        # Few lines and no calls, since a large group may have as many moves as members in one turn of the loop.
+        of_members, of_topics, entries = Counter[str](), Counter[str](), 0
+        generation_id, rebalance_id = moved.generation_id, moved.rebalance_id
+        for number, (topic, partitions, from_owner, to_owner) in enumerate(moved.moves, self._next_number):
+            count = len(partitions)
+            entries += count
+            if from_owner is not None:
+                of_members[from_owner.member_id] -= count
+                of_topics[topic] -= count
+            if to_owner is not None:
+                of_members[to_owner.member_id] += count
+                of_topics[topic] += count
+            self._changes.append(
+                OwnerChange(
+                    number, at_ms, generation_id, rebalance_id, topic, array("i", partitions), from_owner, to_owner
+                )
+            )
+        self._next_number += len(moved.moves)
+        self._entries += entries + CHANGE_ENTRIES * len(moved.moves)
+        _add(self.members, of_members)
+        _add(self.topics, of_topics)
         while self._entries > entries_max and self._changes:
             oldest = self._changes.popleft()
             self._entries -= oldest.entries
@@ -86,32 +96,6 @@ class GroupOwnership:
         count = self.members.pop(old_member_id, None)
         if count is not None:
             self.members[member_id] = count
-
-    def _keep(self, move: Move, moved: PartitionsMoved, at_ms: int) -> None:
-        partitions = array("i", move.partitions)
-        change = OwnerChange(
-            self._next_number,
-            at_ms,
-            moved.generation_id,
-            moved.rebalance_id,
-            move.topic,
-            partitions,
-            move.from_owner,
-            move.to_owner,
-        )
-        self._changes.append(change)
-        self._entries += change.entries
-        self._next_number += 1
-
-    @staticmethod
-    def _count(counts: dict[str, int], owner: OwnerNames | None, delta: int) -> None:
-        if owner is None:
-            return
-        count = counts.get(owner.member_id, 0) + delta
-        if count > 0:
-            counts[owner.member_id] = count
-        else:
-            counts.pop(owner.member_id, None)
 
     def read(self) -> None:
         """Count what the group was loaded with, if that was not done."""
@@ -154,6 +138,16 @@ class GroupOwnership:
                     before[partition] = change.from_owner
                     wanted.discard(partition)
         return {partition: LastChange(at_ms, before.get(partition)) for partition, at_ms in since.items()}
+
+
+def _add(counts: dict[str, int], more: Mapping[str, int]) -> None:
+    """Those of which nothing is left go."""
+    for name, delta in more.items():
+        count = counts.get(name, 0) + delta
+        if count > 0:
+            counts[name] = count
+        else:
+            counts.pop(name, None)
 
 
 class LastChange(NamedTuple):

@@ -88,7 +88,8 @@ class GroupPresence:
         return known
 
     def _forget_before(self, at_ms: int) -> None:
-        for name, known in list(self._lately.items()):
+        while self._lately:
+            name, known = next(iter(self._lately.items()))
             if known.seen[-1].seen_ms >= at_ms:
                 break
             del self._lately[name]

@@ -4,6 +4,8 @@ Counted, not timed: records, effects, and what stands in an answer that is put i
 """
 
 from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
 from functools import cache
 from typing import Any, get_args
 
@@ -19,19 +21,20 @@ from rallypoint.coordinator.core.commands import (
     GroupLoaded,
     GroupRequest,
     ListRebalancesRequest,
-    MovesCounted,
+    PrepareAssignment,
     Rules,
+    Settle,
     ThawRequest,
     TimerFired,
     TimerKind,
     TopicsChanged,
 )
-from rallypoint.coordinator.core.decide import Decision, step
+from rallypoint.coordinator.core.decide import SETTLED_WITH_MAX, Decision, step
 from rallypoint.coordinator.core.decision import retention_timer
 from rallypoint.coordinator.core.effects import LARGE_ANSWERS, Failure, Notify, OffsetsLoaded, Reply, singly
 from rallypoint.coordinator.core.group import Group, State
 from rallypoint.coordinator.core.offsets import LOADED_PART_MAX
-from rallypoint.coordinator.core.records import GroupRecord, MemberRecord
+from rallypoint.coordinator.core.records import GroupRecord, MemberRecord, RebalanceRecord
 from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.opaque import OpaqueJson
@@ -89,12 +92,12 @@ def without_members() -> GroupHarness:
     return group_harness
 
 
-def with_members() -> GroupHarness:
+def with_members(count: int = MEMBERS) -> GroupHarness:
     """Loaded from its records, too."""
     group_harness = GroupHarness(log=dict(records_of_offsets()))
     given = OpaqueJson('{"partitions":{"t":[0]}}')
     group_harness.log["header",] = GroupRecord("g", "consumer", "range", 3, 3, "m0", group_harness.now_ms, {})
-    for number in range(MEMBERS):
+    for number in range(count):
         member_id = f"m{number}"
         group_harness.log["member", member_id, 3] = MemberRecord(
             group_id="g", member_id=member_id, generation_id=3, group_instance_id=None, client_id="c", host="h",
@@ -102,7 +105,7 @@ def with_members() -> GroupHarness:
             request_id=None, metadata=OpaqueJson('{"topics":["t"]}'), assignment=given,
         )  # fmt: skip
     group_harness.restart()
-    assert len(group_harness.group.members) == MEMBERS
+    assert len(group_harness.group.members) == count
     return group_harness
 
 
@@ -241,8 +244,41 @@ def test_what_each_member_gets_of_a_phase_that_ends_is_made_later() -> None:
     assert [len(answer.members) for answer in told] == [MEMBERS] + [0] * (MEMBERS - 1)
 
 
-def test_what_an_assignment_moves_is_counted_in_a_step_of_its_own() -> None:
-    """In a large group either is half of the work; between the two nothing of the group changes."""
+def test_the_generation_of_a_large_group_is_made_in_a_step_of_its_own() -> None:
+    """Not in that of the last join; nor does it follow from itself."""
+    large = with_members(SETTLED_WITH_MAX + 1)
+    large.call(admin.StartRebalanceRequest())
+    context = DecisionContext(large.now_ms, large.rules)
+    ids = list(large.group.members)
+    joined = [step(large.group, Call(10**6 + number, join(one)), context) for number, one in enumerate(ids)]
+    assert {one.again for one in joined[:-1]} == {None}
+    assert joined[-1].again == Settle()
+    assert not any(isinstance(effect, Reply) for effect in joined[-1].effects)
+    assert large.group.state is State.PREPARING_REBALANCE
+    made = step(large.group, Settle(), context)
+    assert (made.again, large.group.state) == (None, State.COMPLETING_REBALANCE)
+    answered = [effect.call_id for effect in singly(made.effects) if isinstance(effect, Reply)]
+    assert answered == [10**6 + number for number in range(len(ids))]
+
+
+def test_a_large_group_that_waits_for_newcomers_is_not_settled_again_and_again() -> None:
+    large = with_members(SETTLED_WITH_MAX + 1)
+    large.rules = replace(large.rules, group_join_linger_ms=500)
+    large.call(admin.StartRebalanceRequest())
+    new_id = large.answer(large.call(join("")))
+    assert isinstance(new_id, Failure)
+    assert new_id.member_id is not None
+    context = DecisionContext(large.now_ms, large.rules)
+    for number, one in enumerate([*large.group.members, new_id.member_id]):
+        last = step(large.group, Call(10**6 + number, join(one)), context)
+    assert last.again == Settle()
+    lingers = step(large.group, Settle(), context)
+    assert (lingers.again, large.group.state) == (None, State.PREPARING_REBALANCE)
+    assert large.group.lingers_until_ms is not None
+
+
+def test_an_assignment_of_a_large_group_is_prepared_in_steps_before_that_which_stores_it() -> None:
+    """Between them nothing of the group changes."""
     group_harness = with_members()
     group_harness.group.stored_members |= {
         f"gone{n}": stored._replace(member_id=f"gone{n}")
@@ -267,12 +303,15 @@ def test_what_an_assignment_moves_is_counted_in_a_step_of_its_own() -> None:
         protocol_name="range",
         assignments=given,
     )
-    counted = step(group_harness.group, Call(7, request), context)
-    assert (counted.records, counted.effects) == ([], [])
-    assert isinstance(counted.again, MovesCounted)
-    assert counted.again.moved is not None
-    assert counted.again.moved.lost_count == 1
-    stored = step(group_harness.group, counted.again, context)
+    before = deepcopy(group_harness.group)
+    found = [step(group_harness.group, Call(7, request), context)]
+    while isinstance(found[-1].again, PrepareAssignment):
+        assert (found[-1].records, found[-1].effects) == ([], [])
+        assert group_harness.group == before
+        found.append(step(group_harness.group, found[-1].again, context))
+    assert len(found) == 3
+    stored = found[-1]
     assert len(stored.records) > 2 * MEMBERS
+    assert [one.partitions_moved for one in stored.records if isinstance(one, RebalanceRecord)] == [1]
     assert [effect.call_id for effect in singly(stored.effects) if isinstance(effect, Reply)] == [7]
     assert group_harness.group.state is State.STABLE

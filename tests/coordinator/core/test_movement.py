@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from rallypoint.coordinator.core.group import Group, Member, MemberTerms
-from rallypoint.coordinator.core.movement import count_of, given_up, moves_to, read
+from rallypoint.coordinator.core.movement import count_moves, count_of, given_up, read
+from rallypoint.coordinator.core.moves import Moves
 from rallypoint.coordinator.core.records import MemberRecord
 from rallypoint.protocol.opaque import EMPTY, OpaqueJson
 
@@ -43,6 +44,23 @@ NO_PARTS: tuple[JsonValue, ...] = (
     {"partitions": {"t": [[0]]}},
     {"partitions": {"t": [None]}},
 )
+
+
+def moves_to(group: Group, given: dict[str, OpaqueJson]) -> Moves | None:
+    """In one go; and whatever is read in one go makes no difference."""
+    found = [moves_with(group, given, members_at_once) for members_at_once in (1_000, 1, 2)]
+    assert found[1:] == found[:2]
+    return found[0]
+
+
+def moves_with(group: Group, given: dict[str, OpaqueJson], members_at_once: int) -> Moves | None:
+    work = count_moves(group, given, members_at_once)
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            moves: Moves | None = done.value
+            return moves
 
 
 def count_moved(group: Group, given: dict[str, OpaqueJson]) -> int | None:
