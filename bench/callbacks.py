@@ -16,7 +16,8 @@ from typing import Any
 
 import aiohttp
 
-from bench.crowd import WrongAnswerError
+from bench.channel import ChannelConnection
+from bench.crowd import Crowd, WrongAnswerError
 from bench.machine import ROOT
 from bench.metrics import CallbackResult
 from bench.plan import Plan
@@ -140,13 +141,10 @@ async def measured(directory: Path, *settings: str) -> AsyncIterator[Measured]:
         await asyncio.wait_for(process.wait(), GOODBYE_S)
 
 
-Case = Callable[[Measured], Awaitable[None]]
-
-
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """How much of everything. `named`: members that one sync names; `wait_s`: a time-out that all members of a group
-    come before, however long it takes to form.
+    come before, however long it takes to form; `on_channels`: members of a group with a channel each.
     """
 
     offsets: int
@@ -156,11 +154,23 @@ class Sizes:
     partitions: int
     named: int
     wait_s: int
+    on_channels: int
 
 
-FULL = Sizes(offsets=200_000, groups=100_000, topics=10_000, members=5_000, partitions=10_000, named=20_000, wait_s=20)
+FULL = Sizes(
+    offsets=200_000,
+    groups=100_000,
+    topics=10_000,
+    members=5_000,
+    partitions=10_000,
+    named=20_000,
+    wait_s=20,
+    on_channels=10_000,
+)
 """The limits as they are by default."""
-QUICK = Sizes(offsets=4_000, groups=200, topics=200, members=100, partitions=1_000, named=1_000, wait_s=2)
+QUICK = Sizes(
+    offsets=4_000, groups=200, topics=200, members=100, partitions=1_000, named=1_000, wait_s=2, on_channels=100
+)
 
 
 # --- what is done ----------------------------------------------------------------------------------------------------
@@ -281,18 +291,11 @@ async def _form(service: Measured, group_id: str, count: int, terms: Terms = _US
 
 async def measure_callbacks(plan: Plan) -> Sequence[CallbackResult]:
     """The longest callback of each operation, longest first."""
-    sizes = QUICK if plan.rounds == 1 else FULL
+    sizes = _sizes_of(plan)
     results: list[CallbackResult] = []
+    add = _adding_to(results, "longest-callback")
     with TemporaryDirectory(dir=plan.directory, prefix="bench-") as name:
         directory = Path(name)
-
-        async def add(service: Measured, what: str, size: int, done: Awaitable[Any]) -> None:
-            await service.longest()
-            await done
-            longest_ms, callback = await service.longest()
-            print(f"{what} {size:,}: {longest_ms:.1f} ms {callback[:160]}", file=sys.stderr, flush=True)
-            results.append(CallbackResult("longest-callback", what, size, longest_ms))
-
         async with measured(directory) as service:
             await _run(service, sizes, add)
         async with measured(directory) as service:
@@ -363,6 +366,44 @@ async def _run(service: Measured, sizes: Sizes, add: Add) -> None:
     await add(
         service, "a channel of a thousand members ends", 1_000, _end_connection(service, min(1_000, sizes.members))
     )
+
+
+async def measure_on_channels(plan: Plan) -> Sequence[CallbackResult]:
+    """The longest callback as one group changes whose members each have a channel, open before it forms."""
+    count = _sizes_of(plan).on_channels
+    results: list[CallbackResult] = []
+    with TemporaryDirectory(dir=plan.directory, prefix="bench-") as name:
+        async with measured(Path(name), f"group_max_size={2 * count}") as service:
+            await _run_on_channels(service, count, _adding_to(results, "channel-longest-callback"))
+    return sorted(results, key=lambda result: -result.longest_ms)
+
+
+def _sizes_of(plan: Plan) -> Sizes:
+    return QUICK if plan.rounds == 1 else FULL
+
+
+def _adding_to(results: list[CallbackResult], name: str) -> Add:
+    """What measures an operation, prints its longest callback, and keeps it there."""
+
+    async def add(service: Measured, what: str, size: int, done: Awaitable[Any]) -> None:
+        await service.longest()
+        await done
+        longest_ms, callback = await service.longest()
+        print(f"{what} {size:,}: {longest_ms:.1f} ms {callback[:160]}", file=sys.stderr, flush=True)
+        results.append(CallbackResult(name, what, size, longest_ms))
+
+    return add
+
+
+async def _run_on_channels(service: Measured, count: int, add: Add) -> None:
+    host, _, port = service.url.rpartition("/")[2].partition(":")
+    async with Crowd(host, int(port), "on-channels", ChannelConnection) as crowd:
+        await crowd.bring(count)
+        await add(service, "form a group on channels", count, crowd.grow(count))
+        await add(service, "one joins it", count, crowd.grow(1))
+        await crowd.rest()
+        await add(service, "all of it come again", count, crowd.rejoin(1))
+        await add(service, "all of it leave", count, crowd.disband())
 
 
 async def _read_to_end(socket: aiohttp.ClientWebSocketResponse) -> None:

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from bench import lasting, rebalances
 from bench.assignors import CASES, QUICK, measure_all
-from bench.callbacks import measure_callbacks
+from bench.callbacks import measure_callbacks, measure_on_channels
 from bench.channel import HEARTBEAT_INTERVAL_S, ChannelConnection, call_frame
 from bench.connection import Connection, Frames
 from bench.crowd import TOPIC, Crowd, WrongAnswerError, is_heard
@@ -252,6 +252,11 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     **lasting.BENCHMARKS,
     "longest-callback": Benchmark(
         "the longest callback of the event loop, by operation at its limit", measure_callbacks, timeout_s=1_800
+    ),
+    "channel-longest-callback": Benchmark(
+        "the longest callback of the event loop, as a group of 10,000 changes whose members each have a channel",
+        measure_on_channels,
+        timeout_s=600,
     ),
     "assignors": Benchmark("what an assignment costs a leader, by assignor, up to 2,000 x 200,000", measure_assignors),
 }

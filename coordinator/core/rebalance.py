@@ -61,6 +61,9 @@ LEFT_OUT_NAMED_MAX = 3
 PREPARED_AT_ONCE_MAX = 1_000
 """Members whose records are made in one step."""
 
+CHARACTERS_OF_NAMES = 200
+"""What a member's names in an answer take as long as, of its metadata, to be put into words."""
+
 # --- start -----------------------------------------------------------------------------------------------------------
 
 
@@ -467,7 +470,7 @@ def _listing(said: Sequence[tuple[str, str | None, OpaqueJson]]) -> tuple[m.Join
 
 def _join_answer_of(members: tuple[m.JoinedMember, ...]) -> type[m.JoinAnswer]:
     """The kind of an answer with these. Cost: a look at the lengths of what they say."""
-    size = sum([len(member.metadata.text) for member in members])
+    size = sum([len(member.metadata.text) for member in members]) + CHARACTERS_OF_NAMES * len(members)
     return m.JoinAnswer if size <= ENCODED_AT_ONCE_CHARACTERS else LargeJoin
 
 

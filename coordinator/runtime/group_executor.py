@@ -82,6 +82,8 @@ RELEASED_AT_ONCE_MAX = 200
 
 MOVES_PER_EFFECT = 10
 """Moves that are told of in as long as another effect takes."""
+MEMBERS_PER_EFFECT = 50
+"""Members that a leader's answer names in as long as another effect takes."""
 
 _OF_MEMBERS = frozenset({TimerKind.SESSION, TimerKind.GRACE})
 """Timers of which a sign of life makes nothing."""
@@ -858,6 +860,8 @@ def _weight_of_release(due: OneEffect | Command) -> int:
     """So many effects of the usual size take as long to be released."""
     if isinstance(due, Notify) and isinstance(due.event, PartitionsMoved):
         return 1 + len(due.event.moves) // MOVES_PER_EFFECT
+    if isinstance(due, Reply) and isinstance(due.answer, m.JoinAnswer):
+        return 1 + len(due.answer.members) // MEMBERS_PER_EFFECT
     return 1
 
 

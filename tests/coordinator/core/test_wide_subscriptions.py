@@ -95,16 +95,27 @@ def test_a_load_reads_what_members_say_record_by_record() -> None:
     assert harness.group.metadata_bytes == before.metadata_bytes
 
 
-def test_an_answer_with_much_that_members_say_is_put_into_words_in_pieces() -> None:
+def group_of_three_that_say(more: str) -> GroupHarness:
+    """The leader alone has got a large answer."""
     harness = GroupHarness()
-    much = OpaqueJson.of({"topics": ["t"], "more": "x" * (ENCODED_AT_ONCE_CHARACTERS // 2)})
+    much = OpaqueJson.of({"topics": ["t"], "more": more})
     ids = [harness.join_new(protocols=(("range", much),))[0] for _ in range(3)]
     calls = {member_id: harness.join(member_id, protocols=(("range", much),)) for member_id in ids}
     harness.advance_until_answered(*calls.values())
+    assert {member_id: type(harness.answer(call)) for member_id, call in calls.items()} == {
+        member_id: LargeJoin if member_id == harness.group.leader else m.JoinAnswer for member_id in ids
+    }
+    return harness
+
+
+def test_what_names_many_members_is_put_into_words_in_pieces_too() -> None:
+    """Of what they say alone there is room for a hundred characters more each."""
+    group_of_three_that_say("x" * (ENCODED_AT_ONCE_CHARACTERS // 3 - 100))
+
+
+def test_an_answer_with_much_that_members_say_is_put_into_words_in_pieces() -> None:
+    harness = group_of_three_that_say("x" * (ENCODED_AT_ONCE_CHARACTERS // 2))
     leader = harness.group.leader
     assert leader is not None
-    assert {member_id: type(harness.answer(call)) for member_id, call in calls.items()} == {
-        member_id: LargeJoin if member_id == leader else m.JoinAnswer for member_id in ids
-    }
-    harness.sync(leader, assignments=dict.fromkeys(ids, "x"))
+    harness.sync(leader, assignments=dict.fromkeys(harness.group.members, "x"))
     assert isinstance(harness.answer(harness.describe()), LargeDescription)
