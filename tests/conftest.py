@@ -59,7 +59,7 @@ FOLDER_ORDER = (
     "real",
     "end_to_end",
 )
-COSTLY_MARKERS = ("slow", "etcd", "languages", "browser", "prometheus", "postgresql", "kafka", "spark")
+COSTLY_MARKERS = ("slow", "etcd", "languages", "browser", "prometheus", "postgresql", "image", "kafka", "spark")
 NOT_SMALL = ("real", "end_to_end", "fuzz")
 """Folders of which a small run has nothing: their tests start programs, or take minutes for their examples."""
 SHARED = ("programs", "drivers", "spark", "kafka")

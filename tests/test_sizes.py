@@ -4,7 +4,7 @@ import pytest
 
 from tests.sizes import Size, by_size, choose
 
-PARTS = {"browser", "kafka", "languages", "postgresql", "prometheus", "spark"}
+PARTS = {"browser", "image", "kafka", "languages", "postgresql", "prometheus", "spark"}
 LEFT_OUT = {"small": {"long", "slow", *PARTS}, "full": {"long"}, "long": set()}
 
 

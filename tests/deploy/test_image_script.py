@@ -48,6 +48,25 @@ def test_a_given_base_is_taken_by_the_name_in_the_dockerfile(tmp_path: Path) -> 
     assert words[2].endswith(f" {name.partition('=')[2]}")
     assert "--isolation chroot" in words[3]
     assert "--pull-never" in words[3]
+    assert "--build-arg COMPILED=1" in words[3]
+    assert "BUILD_BASE" not in words[3]
+
+
+def test_the_package_is_built_on_another_base_where_one_is_given(tmp_path: Path) -> None:
+    base, other = str(tmp_path / "base.tar"), str(tmp_path / "other.tar")
+    done = build(tmp_path, "--build-base", other, "--base", base, str(tmp_path / "image.tar"))
+    assert done.returncode == 0, done.stderr
+    asked = (tmp_path / "asked").read_text().splitlines()
+    (added,) = [number for number, line in enumerate(asked) if f" {other} " in line]
+    (built,) = [line for line in asked if " build " in line]
+    assert built.split("--build-arg BUILD_BASE=")[1].split()[0] == asked[added + 1].split()[-1]
+
+
+def test_a_pure_image_is_asked_for_by_the_argument_of_the_dockerfile(tmp_path: Path) -> None:
+    done = build(tmp_path, "--pure", "--base", str(tmp_path / "base.tar"), str(tmp_path / "image.tar"))
+    assert done.returncode == 0, done.stderr
+    assert "--build-arg COMPILED=0" in (tmp_path / "asked").read_text()
+    assert "\nARG COMPILED=1\n" in (ROOT / "Dockerfile").read_text()
 
 
 def test_who_is_not_root_is_told_so(tmp_path: Path) -> None:
@@ -61,4 +80,4 @@ def test_who_is_not_root_is_told_so(tmp_path: Path) -> None:
 def test_a_wrong_call_is_shown_the_right_one(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     done = build(tmp_path, *arguments)
     assert done.returncode == 2
-    assert done.stderr.startswith("scripts/image/build.sh [--base FILE.tar]")
+    assert done.stderr.startswith("scripts/image/build.sh [--pure] [--base FILE.tar]")

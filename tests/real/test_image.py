@@ -1,4 +1,7 @@
-"""The image: what is in it, and that a container of it serves, with as few rights as an orchestrator may leave it."""
+"""The image: what is in it, and that a container of it serves, with as few rights as an orchestrator may leave it.
+
+Its hot modules are compiled, as they are by default.
+"""
 
 import json
 import os
@@ -6,15 +9,26 @@ import signal
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rallypoint import BlockingGroupMember, MemberOptions
-from tests.real.image import REMEDY, Container, Image, ImageError, built_image, container_of, what_is_missing
+from tests.real.image import (
+    REMEDY,
+    Container,
+    Image,
+    ImageError,
+    built_image,
+    container_of,
+    find_base,
+    what_is_missing,
+)
 from tests.real.parts import ROOT, free_port, require
+from tests.test_compiled import run_setup
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.image, pytest.mark.timeout(1_800)]
 
 EXTRAS = (
     "pyspark",
@@ -27,16 +41,22 @@ EXTRAS = (
     "pytest",
     "pip",
     "setuptools",
+    "mypy",
+    "mypyc",
 )
 SERVICE_NAME = "rallypoint.streams.svc.cluster.local"
 
 
 @pytest.fixture(scope="module")
-def image() -> Iterator[Image]:
+def _buildable() -> None:
     lacking = what_is_missing()
     require(lacking is None, str(lacking), REMEDY)
+
+
+@pytest.fixture(scope="module")
+def image(_buildable: None) -> Iterator[Image]:
     try:
-        with built_image() as built:
+        with built_image("--build-base", find_base("build-base")) as built:
             yield built
     except ImageError as error:
         require(False, "image", str(error))
@@ -61,13 +81,35 @@ def coordinator_named_at(url: str) -> str:
         return str(json.load(answer)["coordinators"][0]["url"])
 
 
+def library_of(image: Image) -> Path:
+    """Where its Python has the packages."""
+    (library,) = image.root.glob("opt/rallypoint/lib/python3*/site-packages")
+    return library
+
+
+def compiled_modules(image: Image) -> set[str]:
+    """Those of the coordinator that are there as extension modules, as setup.py names them."""
+    coordinator = library_of(image) / "rallypoint" / "coordinator"
+    return {
+        str(path.relative_to(coordinator).with_name(path.name.split(".", 1)[0])) for path in coordinator.rglob("*.so")
+    }
+
+
+def version_said_by(image: Image, data: Path) -> str:
+    """What `rallypoint --version` prints in a container."""
+    with container_of(replace(image, command=("rallypoint", "--version")), data) as container:
+        said, problems = container.process.communicate(timeout=60)
+        assert container.process.returncode == 0, problems
+    return said.rstrip()
+
+
 def first_line(container: Container) -> str:
     assert container.process.stdout is not None
     return container.process.stdout.readline()
 
 
 def test_it_holds_every_file_of_the_service_and_nothing_else_of_the_project(image: Image) -> None:
-    (library,) = image.root.glob("opt/rallypoint/lib/python3*/site-packages")
+    library = library_of(image)
     linked = [path for path in (ROOT / "src" / "rallypoint").iterdir() if path.is_symlink()]
     served = [path.resolve() for path in linked if path.name != "spark_bridge"]
     files = {
@@ -80,13 +122,27 @@ def test_it_holds_every_file_of_the_service_and_nothing_else_of_the_project(imag
     there = {
         path.relative_to(library / "rallypoint")
         for path in (library / "rallypoint").rglob("*")
-        if path.is_file() and path.suffix != ".pyc"
+        if path.is_file() and path.suffix not in {".pyc", ".so"}
     }
     assert files - there == set()
     assert there - files <= {Path("py.typed")}
     assert [extra for extra in EXTRAS if (library / extra).exists()] == []
     assert not (image.root / "src").exists()
     assert [path.name for path in (image.root / "data").iterdir()] == []
+
+
+def test_its_hot_modules_are_compiled_and_what_compiled_them_is_not_in_it(
+    image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, names = run_setup(monkeypatch)
+    assert version_said_by(image, tmp_path).endswith(", compiled")
+    assert compiled_modules(image) == set(names["COMPILED"])
+    programs = {
+        path.name for folder in ("bin", "usr/bin", "opt/rallypoint/bin") for path in (image.root / folder).iterdir()
+    }
+    assert "python3" in programs
+    assert programs & {"cc", "gcc", "as", "ld", "mypy", "mypyc"} == set()
+    assert list(image.root.rglob("Python.h")) == []
 
 
 def test_it_says_what_it_is(image: Image) -> None:
@@ -165,3 +221,19 @@ def test_a_container_serves_without_rights_on_a_read_only_root_and_ends_in_good_
     assert "stopped" in said
     assert "Traceback" not in said
     assert {path.name for path in tmp_path.iterdir()} >= {"rallypoint.db"}
+
+
+@pytest.mark.usefixtures("_buildable")
+def test_where_nothing_can_compile_the_build_says_what_can_be_done() -> None:
+    """The base of the tests has neither a compiler nor apt-get."""
+    with pytest.raises(ImageError, match="--build-arg COMPILED=0"), built_image():
+        pass
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("_buildable")
+def test_the_same_base_does_for_a_pure_image(tmp_path: Path) -> None:
+    with built_image("--pure") as image:
+        assert "compiled" not in version_said_by(image, tmp_path)
+        assert compiled_modules(image) == set()
+        assert list(library_of(image).glob("*__mypyc*")) == []
