@@ -33,7 +33,7 @@ HEADER_BYTES_MAX = 14
 CONTROL_BYTES_MAX = 125
 """Of a control frame's payload. The parser counts it for the message within which it comes."""
 UNIT_BYTES = 1_024
-"""A frame weighs one unit of `turn_share`, and one more for each so many bytes."""
+"""A frame weighs one unit of `turn_share`, and one more for each so many bytes of it and of what it is answered."""
 
 
 class Message(NamedTuple):
@@ -56,6 +56,7 @@ class Incoming:
     on_heard: if it is set, called as that changes.
     on_close: called when the client's close has come, before the channel receives it.
     on_lost: called when the connection is lost, with the system's error, if any.
+    sent_bytes: what was sent since the last frame was handed over. To be counted by who sends.
     """
 
     __slots__ = (
@@ -82,6 +83,7 @@ class Incoming:
         "_waits",
         "heard_at_ms",
         "on_heard",
+        "sent_bytes",
     )
 
     def __init__(
@@ -118,6 +120,7 @@ class Incoming:
         self._queue: list[Message] = []
         self._receiver: asyncio.Future[None] | None = None
         self._unfinished_bytes = 0
+        self.sent_bytes = 0
         self._waits = False
         self._is_over = False
         self._throws_away = False
@@ -184,10 +187,14 @@ class Incoming:
             self._share.spent(self._take_share(self._share.units_now()))
 
     def _takes_lone(self, data: bytes) -> bool:
-        """Whether it is one frame, and is taken, where nothing else is there: nearly always so. It needs no share."""
+        """Whether it is one frame, and is taken, where nothing else is there: nearly always so. It needs no share, but
+        what it is answered may take that of others.
+        """
         frames = self._parse(data)
         if len(frames) == 1:
             self._hand_over(frames[0])
+            if self.sent_bytes >= UNIT_BYTES:
+                self._share.spent(self.sent_bytes // UNIT_BYTES)
         elif frames:
             self._frames = frames
             self._share.spent(len(frames))  # parsed, though not taken
@@ -249,8 +256,8 @@ class Incoming:
         while left > 0 and self._may_hand_over:
             if self._frames:
                 frame = self._frames.pop(0)
-                left -= 1 + len(frame.data) // UNIT_BYTES
                 self._hand_over(frame)
+                left -= 1 + (len(frame.data) + self.sent_bytes) // UNIT_BYTES
             elif (broken := self._protocol.parser_exc) is not None:
                 self._refuse(broken)
             else:
@@ -291,6 +298,7 @@ class Incoming:
 
     def _hand_over(self, frame: Frame) -> None:
         """One frame, which is whole."""
+        self.sent_bytes = 0
         speaker, opcode, data = self._speaker, frame.opcode, bytes(frame.data)
         if opcode is _TEXT and frame.fin and speaker.permit is not None:
             self._whole(_TEXT_MESSAGE, data)

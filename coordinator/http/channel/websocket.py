@@ -238,6 +238,7 @@ class WebSocket(asyncio.Protocol):
 
     def send_text(self, text: bytes) -> None:
         """Send it. If the client has gone, it is dropped."""
+        self.incoming.sent_bytes += len(text)
         self.transport.write(Frame(_TEXT, text).serialize(mask=False))
 
     def send_pong(self, payload: bytes) -> None:

@@ -94,6 +94,9 @@ class Socket:
     def write(self, data: bytes) -> None:
         self.written.append(data)
 
+    def writelines(self, list_of_data: list[bytes]) -> None:
+        self.written.extend(list_of_data)
+
     def is_closing(self) -> bool:
         return self.is_closed
 
@@ -113,6 +116,7 @@ class Ear:
         self.member_count = 0
         self.is_busy = False
         self.bytes_max = 2**30
+        self.answer: Callable[[], None] = lambda: None
         self.admitted: Callable[[Frame], bool] = lambda _: True
         self.close_count = 0
         self.socket = Socket()
@@ -133,6 +137,7 @@ class Ear:
     def take_at_once(self, text: bytes) -> bool:
         if self.takes:
             self.found.append(Message(WSMsgType.TEXT, text))
+            self.answer()
         return self.takes
 
     def admits(self, frame: Frame) -> bool:
@@ -310,6 +315,43 @@ async def test_large_frames_weigh_more() -> None:
     assert len(ear.found) == 1
     await ear.receive([])
     assert len(ear.found) == 4
+
+
+def answering(share: TurnShare, answer_bytes: int) -> tuple[Ear, WebSocket]:
+    """A channel that answers each text at once, by so many bytes."""
+    ear = Ear(share)
+    transport = GatheringTransport(cast(Any, ear.socket), WriteCoalescer())
+    pings = Pings(ManualClock())
+    socket = WebSocket(ear, transport, share, pings, lambda: None, ping_ms=60_000, bytes_max=BYTES_MAX)
+    ear.answer = lambda: socket.send_text(b"a" * answer_bytes)
+    return ear, socket
+
+
+async def test_what_is_answered_weighs_too() -> None:
+    share = TurnShare()
+    ear, socket = answering(share, 200_000)
+    socket.incoming.take(frame(b"fetch") * 4)
+    assert len(ear.found) == 1
+    for taken in range(2, 5):
+        await asyncio.sleep(0)
+        assert len(ear.found) == taken
+    socket.stop()
+
+
+async def test_lone_texts_of_many_that_are_answered_by_much_are_taken_in_turns() -> None:
+    share = TurnShare()
+    many = [answering(share, 200_000) for _ in range(5)]
+    for _, socket in many:
+        socket.incoming.take(frame(b"fetch"))
+    assert [len(ear.found) for ear, _ in many] == [1, 0, 0, 0, 0]
+    bystander = Ear(share)
+    for taken in range(2, 6):
+        await asyncio.sleep(0)
+        assert sum(len(ear.found) for ear, _ in many) == taken
+        bystander.incoming.take(frame(b"beat"))
+        assert len(bystander.found) == taken - 1
+    for _, socket in many:
+        socket.stop()
 
 
 @pytest.mark.parametrize("first", [0x82, 0x89], ids=["binary", "ping"])
