@@ -30,6 +30,7 @@ from bench.plan import Benchmark, Plan
 from bench.process import ProcessError
 from bench.spark import scenarios as spark
 from bench.spark.metrics import MovesResult, QueryResult, SpeedResult, is_whole
+from rallypoint.coordinator.compiled import is_compiled
 
 BENCHMARKS: Mapping[str, Benchmark] = {
     **scenarios.BENCHMARKS,
@@ -41,10 +42,12 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     **cluster.BENCHMARKS,
 }
 
+BESIDE_KAFKA = report.kafka_section(is_compiled=is_compiled())
+
 SECTIONS: Mapping[report.Section, frozenset[str]] = {
     report.ASSIGNORS: frozenset({"assignors"}),
     report.SCALE: frozenset(scale.BENCHMARKS),
-    report.KAFKA: frozenset(kafka.BENCHMARKS),
+    BESIDE_KAFKA: frozenset(kafka.BENCHMARKS),
     report.SPARK: frozenset(spark.BENCHMARKS),
     report.CLUSTER: frozenset(cluster.BENCHMARKS),
 }
@@ -272,7 +275,7 @@ def _write_tables(path: Path, found: Surroundings, results: Sequence[Result]) ->
     if scales := [result for result in results if isinstance(result, ScaleResult)]:
         document = report.put_into(document, report.SCALE, report.scale_markdown(found, scales))
     if beside.was_compared(compared):
-        document = report.put_into(document, report.KAFKA, report.beside_markdown(found, compared))
+        document = report.put_into(document, BESIDE_KAFKA, report.beside_markdown(found, compared))
     if moved:
         document = report.put_into(document, report.SPARK, report.spark_markdown(found, moved))
     if clustered:

@@ -32,6 +32,10 @@ ASSIGNORS = Section(
     "<!-- assignors: written by `python -m bench --only assignors --document` -->", "<!-- assignors: end -->"
 )
 KAFKA = Section("<!-- kafka: written by `python -m bench --beside-kafka --document` -->", "<!-- kafka: end -->")
+KAFKA_COMPILED = Section(
+    "<!-- kafka-compiled: written by `make bench COMPILED=1`, --beside-kafka --document -->",
+    "<!-- kafka-compiled: end -->",
+)
 SPARK = Section("<!-- spark: written by `python -m bench --spark --document` -->", "<!-- spark: end -->")
 SCALE = Section("<!-- scale: written by `python -m bench --only scale --document` -->", "<!-- scale: end -->")
 CLUSTER = Section("<!-- cluster: written by `python -m bench --cluster --document` -->", "<!-- cluster: end -->")
@@ -196,7 +200,8 @@ def beside_markdown(found: Surroundings, results: Sequence[Result]) -> str:
     """Our results beside Kafka's, for a document, with machine and versions."""
     busy = [result.others_cores for result in results if isinstance(result, LoadResult | RebalanceResult)]
     return (
-        f"{_place(found)}, Python {found.versions['python']}, Kafka {found.versions['kafka']}; other programs kept "
+        f"{_place(found)}, Rallypoint {found.versions['rallypoint']}, Python {found.versions['python']}, "
+        f"Kafka {found.versions['kafka']}; other programs kept "
         f"{min(busy):.1f} to {max(busy):.1f} cores busy.\n\n"
         f"{_markdown(beside.HEADER, beside.rows(results))}\n\n\\* Not of this run: {beside.PUBLISHED_BY}.\n"
     )
@@ -241,6 +246,11 @@ def _place(found: Surroundings) -> str:
 
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in (header, ["---"] * len(header), *rows))
+
+
+def kafka_section(*, is_compiled: bool) -> Section:
+    """Where the comparison with Kafka stands, by what was measured: the compiled package has a table of its own."""
+    return KAFKA_COMPILED if is_compiled else KAFKA
 
 
 def has_section(document: str, section: Section) -> bool:

@@ -12,7 +12,8 @@ from bench.metrics import Cost, LoadResult, RebalanceResult, Repetition, Tally, 
 MIB = 1024 * 1024
 FOUND = Surroundings(
     at="2026-01-02T00:00:00+00:00", commit="abc", cpu_model="A CPU", cores=2, memory_bytes=1, kernel="Linux 6",
-    versions={"python": "3.11.7", "kafka": "4.1.1"}, file_system="ext4", flush_p50_ms=1.0, load_average=(0.5, 0.0, 0.0),
+    versions={"rallypoint": "0.1.0", "python": "3.11.7", "kafka": "4.1.1"}, file_system="ext4", flush_p50_ms=1.0,
+    load_average=(0.5, 0.0, 0.0),
 )  # fmt: skip
 
 
@@ -72,8 +73,10 @@ def test_the_table_is_written_into_its_section_alone() -> None:
     other = f"{report.ASSIGNORS.begin}\nkept\n{report.ASSIGNORS.end}\n"
     document = f"{other}{report.KAFKA.begin}\nold\n{report.KAFKA.end}\nafter\n"
     written = report.put_into(document, report.KAFKA, report.beside_markdown(FOUND, results))
-    assert written.startswith(f"{other}{report.KAFKA.begin}\n2026-01-02, commit abc: A CPU, 2 cores, Python 3.11.7, ")
-    assert "Kafka 4.1.1; other programs kept 1.5 to 1.5 cores busy." in written
+    assert written.startswith(
+        f"{other}{report.KAFKA.begin}\n2026-01-02, commit abc: A CPU, 2 cores, Rallypoint 0.1.0, "
+    )
+    assert "Python 3.11.7, Kafka 4.1.1; other programs kept 1.5 to 1.5 cores busy." in written
     row = "| all 1,000 come again | 0.500 | 0.500 | 1.00 | 1.2 x | 300 · 300 | 60 · 60 | - | 99 | 99 | 0.061 |"
     assert row in written
     assert written.endswith(f"{report.KAFKA.end}\nafter\n")
@@ -82,7 +85,10 @@ def test_the_table_is_written_into_its_section_alone() -> None:
 
 
 def test_the_document_of_figures_has_a_place_for_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert report.has_section((Path(__file__).parents[2] / "docs" / "performance.md").read_text(), report.KAFKA)
+    text = (Path(__file__).parents[2] / "docs" / "performance.md").read_text()
+    sections = [report.kafka_section(is_compiled=is_compiled) for is_compiled in (False, True)]
+    assert sections == [report.KAFKA, report.KAFKA_COMPILED]
+    assert all(report.has_section(text, section) for section in sections)
     path = tmp_path / "assignors_alone.md"
     path.write_text(f"{report.ASSIGNORS.begin}\n{report.ASSIGNORS.end}\n")
     with pytest.raises(SystemExit) as stopped:
