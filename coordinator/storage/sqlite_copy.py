@@ -44,7 +44,7 @@ Progress = Callable[[int, int, int], None]
 Prepare = Callable[[Iterable[Row], Replaced], Prepared]
 """What to write into a backup before it is served, from all that is in it and what is known of the replaced store."""
 
-_ALL_ROWS = "SELECT space, key, value FROM entry ORDER BY space, key"
+_ALL_ROWS = f"SELECT space, CAST(key AS BLOB), {sqlite_schema.VALUE} FROM entry ORDER BY space, key"
 
 _OWN = ("", "-wal", "-shm", "-journal", "-lock")
 

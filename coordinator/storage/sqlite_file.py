@@ -235,8 +235,7 @@ class SqliteFile:
             # One lower bound alone: of two, SQLite searches by the first, and steps over every row before the second.
             comparison, start = (">=", prefix) if after is None or after < prefix else (">", after)
             return connection.execute(
-                # A value of another type is damage, which its reader finds in an empty one.
-                "SELECT key, CASE typeof(value) WHEN 'blob' THEN value ELSE x'' END FROM entry"
+                f"SELECT key, {sqlite_schema.VALUE} FROM entry"
                 f" WHERE space = ? AND key {comparison} ? AND key < ? ORDER BY key LIMIT ?",
                 (keyspace, start, end, rows_max),
             ).fetchall()

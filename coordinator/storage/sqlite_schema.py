@@ -31,6 +31,9 @@ _SCHEMA = (
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
 
+VALUE = "CASE typeof(value) WHEN 'blob' THEN value ELSE x'' END"
+"""How the value of an entry is read. One of another type is damage, which its reader finds in an empty one."""
+
 _COLUMNS = {
     "space": (("name", "TEXT", 1), ("epoch", "INTEGER", 0)),
     "entry": (("space", "TEXT", 1), ("key", "BLOB", 2), ("value", "BLOB", 0)),

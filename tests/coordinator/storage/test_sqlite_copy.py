@@ -37,13 +37,15 @@ class Looked:
         self.generation_floor = generation_floor
         self.highest = highest
         self.seen: dict[bytes, bytes] = {}
+        self.prepared: dict[bytes, bytes] = {}
         self.replaced: Replaced | None = None
 
     def look(self, rows: Iterable[Row]) -> Replaced:
         self.seen = {key: value for _, key, value in rows}
         return Replaced(self.highest, "")
 
-    def prepare(self, _: Iterable[Row], replaced: Replaced) -> Prepared:
+    def prepare(self, rows: Iterable[Row], replaced: Replaced) -> Prepared:
+        self.prepared = {key: value for _, key, value in rows}
         self.replaced = replaced
         return Prepared([("s", write) for write in self.writes], self.generation_floor)
 
@@ -567,6 +569,20 @@ def test_what_could_not_be_read_of_the_store_that_is_replaced_is_said(
     assert looked.replaced is not None
     assert re.search(unread, looked.replaced.unread)
     assert content(crashed) == {b"a": b"1"}
+
+
+@pytest.mark.parametrize("is_of_backup", [False, True], ids=["replaced", "backup"])
+def test_a_row_of_another_type_is_one_that_cannot_be_read(path: Path, backup: Path, is_of_backup: bool) -> None:
+    """As the service finds it, so a store that is damaged in this way can be replaced."""
+    SqliteFile(path).close()
+    back_up(path, backup)
+    with closing(sqlite3.connect(backup if is_of_backup else path)) as connection:
+        connection.execute("INSERT INTO entry VALUES ('s', x'61', 'text'), ('s', 'b', x'01'), ('s', x'63', 7)")
+        connection.commit()
+    looked = Looked()
+    restore(backup, path, looked, replace=True)
+    seen = looked.prepared if is_of_backup else looked.seen
+    assert {b"a": b"", b"b": b"\x01", b"c": b""}.items() <= seen.items()
 
 
 def test_the_floor_of_generations_outlives_the_file(backup: Path, crashed: Path) -> None:
