@@ -17,11 +17,14 @@ REWRITE ?=
 # a test's time is a wait for something, so there are more processes than two cores; one more for Spark's, which wait
 # longer. Schemathesis is loaded where it is used.
 SIZE ?= full
-PYTEST = $(BIN)/python -m pytest --numprocesses $(or $(WORKERS),$(PROCESSES)) --dist loadgroup --no-loadscope-reorder \
+PYTEST = -m pytest --numprocesses $(or $(WORKERS),$(PROCESSES)) --dist loadgroup --no-loadscope-reorder \
 	--durations 15 --durations-min 1 -p no:schemathesis
 
 # The longest first; three are made at a time, as each waits for the network, or for a single core.
 PARTS = etcd java_classes pythons porcupine kafka_clients kafka spark_kafka hdfs languages chromium image manifests
+
+# Tests and benchmarks run on the checkout, or with COMPILED=1 on what is compiled of it.
+TAKE_PYTHON = python=$(BIN)/python; [ -z "$(COMPILED)" ] || python=$$(scripts/compiled.sh $(BIN)) || exit 1;
 
 # Where Python may keep no bytecode it compiles everything anew in each process, and pytest rewrites every test.
 export PYTHONDONTWRITEBYTECODE :=
@@ -53,14 +56,14 @@ cluster: setup ## three nodes on three etcd members under a load: a kill, a paus
 cluster-faults: setup ## a cluster whose processes, lines, disks and clocks fail; judged by an audit and by porcupine; takes root
 	@exec $(BIN)/python -m tests.cluster_faults $(ARGS)
 
-test: setup ## a sample of every rule: no network, and no other program
-	@exec $(PYTEST) --size small $(ARGS)
+test: setup ## a sample of every rule: no network, and no other program; COMPILED=1 tests the compiled package
+	@$(TAKE_PYTHON) exec "$$python" $(PYTEST) $(if $(COMPILED),--compiled) --size small $(ARGS)
 
 parts: setup ## download and build the real parts that test-all runs with: brokers, etcd, other Pythons, more
 	@$(JAVA) printf '%s\n' $(PARTS) | xargs -P 3 -I{} $(BIN)/python -m tests.real.{}
 
 test-all: parts ## every test; what this machine lacks is skipped with its reason, never in CI; SIZE=long runs for longer
-	@$(JAVA) exec $(PYTEST) --size $(SIZE) $(ARGS)
+	@$(TAKE_PYTHON) $(JAVA) exec "$$python" $(PYTEST) $(if $(COMPILED),--compiled) --size $(SIZE) $(ARGS)
 
 judges: setup ## Kafka's own clients in groups of this service, and Kafka's answers beside its own: a table of verdicts
 	@[ "$(SIZE)" != small ] || { echo "SIZE=small leaves every judge out; SIZE=full or SIZE=long asks them" >&2; exit 2; }
@@ -76,7 +79,7 @@ sim-cluster: setup ## three nodes over an etcd: SEED=n shows one schedule, SCHED
 		$(if $(SEED),--seed $(SEED) --verbose,--seed $(FROM) --schedules $(SCHEDULES) --shrink) $(ARGS)
 
 plants: setup ## the simulations must find each fault of the two plants.toml in tests/simulation, tests each of attacks.toml
-	@exec $(PYTEST) --dist load --size long tests/simulation/plants tests/simulation/cluster/plants tests/attacks $(ARGS)
+	@exec $(BIN)/python $(PYTEST) --dist load --size long tests/simulation/plants tests/simulation/cluster/plants tests/attacks $(ARGS)
 
 scenarios: setup ## the stories of tests/scenarios; REWRITE=1 writes what comes of them now into the files, to be read
 	@REWRITE="$(REWRITE)" exec $(BIN)/python -m pytest -q tests/scenarios $(ARGS)
@@ -95,7 +98,7 @@ format: setup ## put every file into the form that check asks for
 	@$(BIN)/ruff check --fix .
 
 bench: setup ## the benchmarks: machine, date and load stand beside each number; COMPILED=1 measures the compiled package
-	@python=$(BIN)/python; [ -z "$(COMPILED)" ] || python=$$(scripts/compiled.sh $(BIN)) || exit 1; exec "$$python" -m bench $(ARGS)
+	@$(TAKE_PYTHON) exec "$$python" -m bench $(ARGS)
 
 compiled: setup ## a wheel for this platform with the hot modules compiled, into dist/: takes a C compiler, and minutes
 	@scripts/compiled.sh $(BIN) >/dev/null

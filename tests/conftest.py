@@ -20,6 +20,7 @@ from hypothesis import settings
 from tests.sizes import Size, by_size, choose
 
 pytest_plugins = [
+    "tests.compiled",
     "tests.left_threads",
     "tests.open_connections",
     "tests.real.etcd",

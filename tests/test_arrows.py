@@ -123,10 +123,10 @@ def contracts() -> dict[str, str]:
 
 def lint(tree: Path) -> subprocess.CompletedProcess[str]:
     """Run import-linter over the packages of a tree."""
-    program = Path(sys.executable).parent / "lint-imports"
+    program = (sys.executable, "-c", "from importlinter.cli import lint_imports_command as lint; lint()")
     environment = os.environ | {"PYTHONPATH": str(tree / "src")}
     return subprocess.run(
-        [program, "--no-logo", "--no-cache"], cwd=tree, env=environment, capture_output=True, text=True, check=False
+        [*program, "--no-logo", "--no-cache"], cwd=tree, env=environment, capture_output=True, text=True, check=False
     )
 
 

@@ -1,44 +1,35 @@
 """The list of modules that may be compiled, by the source: `tests/real/test_compiled.py` compiles them."""
 
 import ast
+import os
 import runpy
+import subprocess
 import sys
-from collections.abc import Mapping
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from rallypoint.coordinator.compiled import ONE_OF_THEM, is_compiled
+from rallypoint.coordinator.compiled import ONE_OF_THEM
+from tests.compiled import ROOT, listed
+from tests.real.parts import PYTHON_PATH
 
-ROOT = Path(__file__).resolve().parents[1]
-
-
-def run_setup(monkeypatch: pytest.MonkeyPatch) -> tuple[Mapping[str, Any], dict[str, Any]]:
-    """What setup.py gives to setuptools, and its names."""
-    given: list[dict[str, Any]] = []
-    monkeypatch.setitem(sys.modules, "setuptools", SimpleNamespace(setup=lambda **arguments: given.append(arguments)))
-    names = runpy.run_path(str(ROOT / "setup.py"))
-    return given[0], names
+SAYS_WHICH = "from rallypoint.coordinator.compiled import is_compiled; print(is_compiled())"
 
 
 def test_without_being_asked_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RALLYPOINT_COMPILED", raising=False)
-    given, _ = run_setup(monkeypatch)
-    assert given == {}
-    assert not is_compiled()
+    given: list[dict[str, Any]] = []
+    monkeypatch.setitem(sys.modules, "setuptools", SimpleNamespace(setup=lambda **arguments: given.append(arguments)))
+    runpy.run_path(str(ROOT / "setup.py"))
+    assert given == [{}]
 
 
-def test_each_module_of_the_list_is_there_in_order_and_none_is_what_mypyc_refuses(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv("RALLYPOINT_COMPILED", raising=False)
-    _, names = run_setup(monkeypatch)
-    listed = names["COMPILED"]
-    assert list(listed) == sorted(set(listed))
-    assert ONE_OF_THEM.removeprefix("rallypoint.coordinator.").replace(".", "/") in listed
-    found = {name: reason for name in listed if (reason := why_not((ROOT / "coordinator" / f"{name}.py").read_text()))}
+def test_each_module_of_the_list_is_there_in_order_and_none_is_what_mypyc_refuses() -> None:
+    names = listed()
+    assert list(names) == sorted(set(names))
+    assert ONE_OF_THEM.removeprefix("rallypoint.coordinator.").replace(".", "/") in names
+    found = {name: reason for name in names if (reason := why_not((ROOT / "coordinator" / f"{name}.py").read_text()))}
     assert found == {}
 
 
@@ -70,3 +61,19 @@ def test_what_must_not_be_compiled_is_found() -> None:
     twice = "def f():\n try:\n  g()\n except A as e:\n  pass\n except B as e:\n  pass\n"
     assert why_not(twice)
     assert why_not(twice.replace("B as e", "B as other")) == ""
+
+
+@pytest.mark.parametrize("variables", [{}, {"PYTHONPATH": PYTHON_PATH}], ids=["bare", "path"])
+def test_processes_that_tests_start_run_the_package_that_was_asked_for(
+    variables: dict[str, str], pytestconfig: pytest.Config
+) -> None:
+    said = subprocess.check_output([sys.executable, "-c", SAYS_WHICH], cwd=ROOT, env=os.environ | variables, text=True)
+    assert said.strip() == str(pytestconfig.getoption("compiled"))
+
+
+def test_a_run_that_asks_for_the_compiled_package_and_has_another_fails() -> None:
+    here = {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-m", "pytest", "--compiled", "--collect-only", "tests/test_sizes.py"]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | here, capture_output=True, text=True, check=False)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert f"{ROOT / 'src' / 'rallypoint'} is not compiled: {len(listed())} modules are Python" in done.stderr

@@ -44,7 +44,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert ended.value.code == 0
-    assert re.fullmatch(r"rallypoint \d+\.\d+\.\d+\S*\n", capsys.readouterr().out)
+    assert re.fullmatch(r"rallypoint \d+\.\d+\.\d+[^\s,]*(, compiled)?\n", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(

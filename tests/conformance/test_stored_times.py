@@ -17,7 +17,7 @@ from rallypoint.coordinator.core.group import State
 from rallypoint.protocol.errors import ErrorCode
 from tests.conformance.group_harness import GroupHarness
 
-CORE = Path(r.__file__).parent
+CORE = Path(__file__).parents[2] / "coordinator" / "core"
 HOUR_MS = 3_600_000
 YEAR_MS = 365 * 24 * HOUR_MS
 LOOK_MS = 60_000

@@ -20,13 +20,15 @@ from typing import Protocol
 
 import pytest
 
+import rallypoint
+
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache"
 USER_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rallypoint"
 """Of what is slow to make and the same for every checkout: a second one finds it."""
 
-PYTHON_PATH = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
-"""Of a process that imports this checkout's `rallypoint`, whatever is installed, and its `tests`."""
+PYTHON_PATH = f"{Path(rallypoint.__path__[0]).parent}{os.pathsep}{ROOT}"
+"""Of a process that imports the `rallypoint` that is tested, whatever is installed, and this checkout's `tests`."""
 
 PORTS = range(20_000, 32_000)
 PORTS_TRIED_MAX = 1_000

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from rallypoint import BlockingGroupMember, MemberOptions
+from tests.compiled import listed
 from tests.real.image import (
     REMEDY,
     Container,
@@ -26,7 +27,6 @@ from tests.real.image import (
     what_is_missing,
 )
 from tests.real.parts import ROOT, free_port, require
-from tests.test_compiled import run_setup
 
 pytestmark = [pytest.mark.image, pytest.mark.timeout(1_800)]
 
@@ -131,12 +131,9 @@ def test_it_holds_every_file_of_the_service_and_nothing_else_of_the_project(imag
     assert [path.name for path in (image.root / "data").iterdir()] == []
 
 
-def test_its_hot_modules_are_compiled_and_what_compiled_them_is_not_in_it(
-    image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, names = run_setup(monkeypatch)
+def test_its_hot_modules_are_compiled_and_what_compiled_them_is_not_in_it(image: Image, tmp_path: Path) -> None:
     assert version_said_by(image, tmp_path).endswith(", compiled")
-    assert compiled_modules(image) == set(names["COMPILED"])
+    assert compiled_modules(image) == set(listed())
     programs = {
         path.name for folder in ("bin", "usr/bin", "opt/rallypoint/bin") for path in (image.root / folder).iterdir()
     }

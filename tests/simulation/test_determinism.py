@@ -15,6 +15,7 @@ from tests.simulation.runner import run
 from tests.sizes import by_size
 
 ROOT = Path(__file__).parents[2]
+PURE = pytest.mark.pure("nodes and channels of the simulation are subclasses of the real ones")
 SEEDS = by_size(5, 8, 25)
 OTHERS = by_size(1, 2)
 """Other processes than this one, each with an order of its own; one costs a second before it runs anything."""
@@ -29,6 +30,7 @@ def digests(hash_seed: str) -> list[str]:
     return [line for line in done.stdout.splitlines() if line[:1].isdigit() and len(line.split()) == 2]
 
 
+@PURE
 @pytest.mark.slow
 def test_a_seed_is_the_same_run_in_any_process_whatever_the_order_of_sets() -> None:
     first, *others = [digests(str(hash_seed)) for hash_seed in range(1, 1 + OTHERS)]

@@ -22,6 +22,7 @@ from tests.sizes import by_size
 
 PART = by_size(25, 50)
 SCHEDULES = by_size(PART, 100, 2_000)
+PURE = pytest.mark.pure("nodes and channels of the simulation are subclasses of the real ones")
 DEEDS = ("DeleteOffsets", "ResetOffsets", "expired", "DeletedTopic", "topic_deleted")
 LIVELY = ("crash", "drain", "vanish", "lie", "store_doubtful_lost", "request_lost")
 
@@ -32,6 +33,7 @@ def result_of(seed: int) -> Result:
     return run(seed)
 
 
+@PURE
 @pytest.mark.parametrize("first", range(1, SCHEDULES + 1, PART))
 def test_every_law_holds_in_every_schedule(first: int) -> None:
     faults: Counter[str] = Counter()
@@ -43,6 +45,7 @@ def test_every_law_holds_in_every_schedule(first: int) -> None:
     assert all(faults[kind] for kind in LIVELY), f"these schedules are tamer than they should be: {faults}"
 
 
+@PURE
 @pytest.mark.slow
 def test_operators_get_done_what_they_ask_for_sometimes() -> None:
     """A reset that is always refused, for members are there, tests nothing of what a reset does."""
@@ -72,6 +75,7 @@ def test_every_kind_of_fault_is_planned_and_every_kind_is_left_out_sometimes() -
     assert 100 < narrow < 400, f"changes are cut in {narrow} of 500 plans"
 
 
+@PURE
 @pytest.mark.parametrize("first", range(1, by_size(11, 21, 41), 10))
 def test_every_law_holds_where_a_few_effects_are_many(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What only groups of hundreds meet otherwise: records encoded, effects made and released, timers set in slices."""

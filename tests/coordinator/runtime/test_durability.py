@@ -415,7 +415,7 @@ async def test_a_fault_of_the_rules_is_logged_once_and_the_group_loaded_anew(
     parked = harness.ask("g", heartbeat(ids["b"], 1, wait_ms=4_000))
     await settle()
     executor = next(shard.executors["g"] for shard in harness.service._shards if "g" in shard.executors)
-    executor._group.members[ids["a"]].terms = None  # type: ignore[assignment]
+    executor._group.members[ids["a"]].terms = ()  # type: ignore[assignment]
     with caplog.at_level(logging.ERROR):
         assert code(await harness.now("g", heartbeat(ids["a"], 1))) is ErrorCode.UNKNOWN_SERVER_ERROR
     assert code(parked.result()) is ErrorCode.UNKNOWN_SERVER_ERROR

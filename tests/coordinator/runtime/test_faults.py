@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pytest
@@ -236,15 +236,16 @@ async def test_subscribers_are_told_of_a_topic_though_the_first_time_failed() ->
     await harness.form("g", "a")
     broken = True
 
-    class Summaries(dict):  # type: ignore[type-arg]
-        def get(self, *given: object) -> object:
+    class Topics(frozenset[str]):
+        def isdisjoint(self, others: Iterable[object]) -> bool:
             nonlocal broken
             if broken:
                 broken = False
                 raise PlantedFault
-            return super().get(*given)
+            return super().isdisjoint(others)
 
-    harness.service.view.summaries = Summaries(harness.service.view.summaries)
+    summaries = harness.service.view.summaries
+    summaries["g"] = replace(summaries["g"], subscriptions=frozenset({Topics({"clicks"})}))
     await harness.begin(harness.service.put_topic("clicks", m.PutTopicRequest(partitions=3)))
     await settle()
     assert harness.service.view.summaries["g"].state == "Stable"

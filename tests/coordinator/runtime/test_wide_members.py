@@ -2,6 +2,7 @@
 
 import asyncio
 
+from rallypoint.coordinator.core.commands import Settle
 from rallypoint.coordinator.core.records import GroupFact, GroupRecord, MemberRecord
 from rallypoint.coordinator.runtime.appends.batch import ENCODED_AT_ONCE_MAX, GroupBatch, Stepped, weight_of
 from rallypoint.coordinator.runtime.group_executor import STEPS_MAX
@@ -55,7 +56,7 @@ async def turns_of(task: "asyncio.Task[object]") -> int:
 async def test_records_are_encoded_some_at_a_time() -> None:
     records: list[GroupFact] = [HEADER, *map(record, range(4 * COUNT))]
     batch = GroupBatch(Nobody())
-    batch.add(Stepped(None, (), 0, (), records, None))  # type: ignore[arg-type]
+    batch.add(Stepped(Settle(), (), 0, (), records, None))
     weight = sum(map(weight_of, records))
     assert weight > 5 * ENCODED_AT_ONCE_MAX, "so many turns for fewer records than go in one"
     cutting = asyncio.create_task(batch.cut(BatchLimits(writes_max=1_000, bytes_max=2**30)))

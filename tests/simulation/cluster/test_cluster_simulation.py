@@ -31,6 +31,7 @@ from tests.simulation.trace import Violation
 from tests.sizes import by_size
 
 ROOT = Path(__file__).parents[3]
+PURE = pytest.mark.pure("nodes and channels of the simulation are subclasses of the real ones")
 PART = by_size(3, 20)
 SCHEDULES = by_size(PART, 40, 1_000)
 AT_REST = by_size(PART, 20, 1_000)
@@ -39,6 +40,7 @@ OTHERS = by_size(1, 2)
 """Other processes than this one, each with an order of its own; one costs a second before it runs anything."""
 
 
+@PURE
 @pytest.mark.parametrize("first", range(1, SCHEDULES + 1, PART))
 def test_every_law_holds_in_every_schedule(first: int) -> None:
     faults: Counter[str] = Counter()
@@ -50,6 +52,7 @@ def test_every_law_holds_in_every_schedule(first: int) -> None:
     assert any(faults[kind] for kind in NODE_STEPS), f"these schedules are tamer than they should be: {faults}"
 
 
+@PURE
 @pytest.mark.parametrize("first", range(1, AT_REST + 1, PART))
 def test_every_law_holds_where_members_are_at_rest(first: int) -> None:
     for seed in range(first, first + PART):
@@ -90,6 +93,7 @@ def test_every_kind_of_step_is_planned_and_every_kind_is_left_out_sometimes() ->
     assert {plan.movement for plan in plans} == set(MOVEMENTS)
 
 
+@PURE
 @pytest.mark.slow
 def test_a_seed_is_the_same_run_in_any_process_whatever_the_order_of_sets() -> None:
     def digests(hash_seed: str) -> list[str]:

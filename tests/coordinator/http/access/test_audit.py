@@ -19,6 +19,7 @@ from rallypoint.coordinator.http.access.audit import (
     Audit,
     AuditFile,
 )
+from rallypoint.coordinator.runtime.service import Service
 from tests.fakes.access_world import NOW_MS, AccessWorld, bearer, open_world
 from tests.fakes.channel_client import beat_body, join_body, open_channel
 
@@ -160,7 +161,7 @@ async def test_a_dry_run_has_no_line_also_if_its_client_hangs_up(
     async with open_world(tmp_path, POLICY, ("ops",)) as world:
         body = {"to": "earliest", "dry_run": True}
         with monkeypatch.context() as patch:
-            patch.setattr(world.service, "call", hold)
+            patch.setattr(Service, "call", hold)
             asking = asyncio.create_task(world.ask("ops", "POST", "/v1/groups/clicks/offsets/reset", body))
             async with asyncio.timeout(30):
                 await begun.wait()
