@@ -7,7 +7,7 @@
 # BASE_DIGEST=sha256:... in the environment pins the version of the base. If the base cannot be pulled and no version is
 # pinned, scripts/image/base.sh makes one to try the image on.
 #
-#   --pure                  compile nothing, which takes no C compiler and four minutes less
+#   --pure                  compile nothing, which takes no C compiler and minutes less
 #   --base FILE.tar         pull nothing: this root file system is the base
 #   --build-base FILE.tar   the package is built on this one, which has the same Python, and a compiler
 #   --storage FOLDER        leave the image there, in a store of the driver vfs, and write no archive
