@@ -23,8 +23,9 @@ PYTEST = -m pytest --numprocesses $(or $(WORKERS),$(PROCESSES)) --dist loadgroup
 # The longest first; three are made at a time, as each waits for the network, or for a single core.
 PARTS = etcd java_classes pythons porcupine kafka_clients kafka spark_kafka hdfs languages chromium image manifests
 
-# Tests and benchmarks run on the checkout, or with COMPILED=1 on what is compiled of it.
-TAKE_PYTHON = python=$(BIN)/python; [ -z "$(COMPILED)" ] || python=$$(scripts/compiled.sh $(BIN)) || exit 1;
+# Tests and benchmarks run on the checkout, or with COMPILED=1 on what is compiled of it. 0 says no, as in the Dockerfile.
+IS_COMPILED = $(filter-out 0,$(COMPILED))
+TAKE_PYTHON = python=$(BIN)/python; [ -z "$(IS_COMPILED)" ] || python=$$(scripts/compiled.sh $(BIN)) || exit 1;
 
 # Where Python may keep no bytecode it compiles everything anew in each process, and pytest rewrites every test.
 export PYTHONDONTWRITEBYTECODE :=
@@ -57,13 +58,13 @@ cluster-faults: setup ## a cluster whose processes, lines, disks and clocks fail
 	@exec $(BIN)/python -m tests.cluster_faults $(ARGS)
 
 test: setup ## a sample of every rule: no network, and no other program; COMPILED=1 tests the compiled package
-	@$(TAKE_PYTHON) exec "$$python" $(PYTEST) $(if $(COMPILED),--compiled) --size small $(ARGS)
+	@$(TAKE_PYTHON) exec "$$python" $(PYTEST) $(if $(IS_COMPILED),--compiled) --size small $(ARGS)
 
 parts: setup ## download and build the real parts that test-all runs with: brokers, etcd, other Pythons, more
 	@$(JAVA) printf '%s\n' $(PARTS) | xargs -P 3 -I{} $(BIN)/python -m tests.real.{}
 
 test-all: parts ## every test; what this machine lacks is skipped with its reason, never in CI; SIZE=long runs for longer
-	@$(TAKE_PYTHON) $(JAVA) exec "$$python" $(PYTEST) $(if $(COMPILED),--compiled) --size $(SIZE) $(ARGS)
+	@$(TAKE_PYTHON) $(JAVA) exec "$$python" $(PYTEST) $(if $(IS_COMPILED),--compiled) --size $(SIZE) $(ARGS)
 
 judges: setup ## Kafka's own clients in groups of this service, and Kafka's answers beside its own: a table of verdicts
 	@[ "$(SIZE)" != small ] || { echo "SIZE=small leaves every judge out; SIZE=full or SIZE=long asks them" >&2; exit 2; }

@@ -2,10 +2,10 @@
 
 Compares processor time, which other programs change least: of 1,000 calls of a load, of one rebalance, of an
 assignment, of the start on a store, and of the longest callback. Both files are best of one machine in one hour; on
-another, they say little.
+another, they say little. What the broker took that stands beside is shown, and is no fault of ours.
 
 Exit status: 0 nothing costs more by a fifth, 1 something does, or was measured before and is not now, 2 called wrongly,
-or with a file that has no such figure.
+or with files that have no such figure, or none in common.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from bench.metrics import ratio
 from bench.report import number, table
 
 MORE_THAN = 0.2
-HEADER = ("what", "CPU before", "CPU now", "times", "")
+HEADER = ("what", "CPU before", "CPU now", "times", "found")
 FIGURES: Mapping[str, str] = {
     "load": "cpu_seconds_per_1000", "rebalance": "cpu_seconds", "assignor": "cpu_ms", "callback": "longest_ms",
     "speed": "cpu_seconds_per_million", "query": "cpu_seconds", "move": "cpu_s", "scale": "load_cpu_s",
@@ -36,9 +36,14 @@ class Row(NamedTuple):
     before: float | None
     now: float | None
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is of the service, and not of the broker beside it."""
+        return not self.what.startswith("kafka-")
+
     def is_worse(self, more_than: float) -> bool:
         """It costs more by that share, or is not measured any more."""
-        if self.before is None:
+        if self.before is None or not self.is_ours:
             return False
         return self.now is None or self.now > self.before * (1 + more_than)
 
@@ -51,6 +56,14 @@ def figures(document: Mapping[str, Any]) -> dict[str, float]:
         if value is not None:
             found[", ".join(str(result[place]) for place in PLACES if result.get(place) is not None)] = value
     return found
+
+
+def origin(document: Mapping[str, Any]) -> dict[str, str]:
+    """When and of what the file is, and where it was measured; nothing that it does not say."""
+    found = document.get("surroundings", {})
+    said = {name: found.get(name) for name in ("at", "commit", "cpu_model")}
+    said |= {name: found.get("versions", {}).get(name) for name in ("rallypoint", "python")}
+    return {name: str(value) for name, value in said.items() if value is not None}
 
 
 def compare(before: Mapping[str, float], now: Mapping[str, float]) -> list[Row]:
@@ -66,6 +79,8 @@ def text(rows: Sequence[Row], more_than: float) -> str:
 def _cells(row: Row, more_than: float) -> Sequence[str]:
     if row.before is None or row.now is None:
         times, word = "-", "new" if row.before is None else "MISSING"
+    elif not row.is_ours:
+        times, word = number(ratio(row.now, row.before), 2), "not ours"
     else:
         times, word = number(ratio(row.now, row.before), 2), "WORSE" if row.is_worse(more_than) else ""
     return row.what, _shown(row.before), _shown(row.now), times, word
@@ -89,13 +104,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )  # fmt: skip
     given = parser.parse_args(arguments)
     read: list[dict[str, float]] = []
+    origins: list[dict[str, str]] = []
     for path in (given.old, given.new):
         try:
-            read.append(figures(json.loads(path.read_text("utf-8"))))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            document = json.loads(path.read_text("utf-8"))
+            read.append(figures(document))
+            origins.append(origin(document))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             parser.error(f"{path} is no file of results: {error!r}")
         if not read[-1]:
             parser.error(f"{path} has no processor time that could be compared")
+    if not read[0].keys() & read[1].keys():
+        parser.error(f"nothing that {given.old} has is in {given.new}")
+    for word, said in zip(("before", "now"), origins, strict=True):
+        print(f"{word}: {', '.join(f'{name} {value}' for name, value in said.items()) or 'of unknown origin'}")
+    differing = [x for x in ("cpu_model", "rallypoint", "python") if origins[0].get(x) != origins[1].get(x)]
+    if differing:
+        print(f"They differ in {' and '.join(differing)}: that may be all that the figures show.")
     rows = compare(*read)
     print(text(rows, given.more_than))
     return 1 if any(row.is_worse(given.more_than) for row in rows) else 0

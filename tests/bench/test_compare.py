@@ -37,8 +37,41 @@ def test_a_figure_that_is_not_measured_any_more_is_named_and_a_new_one_is_no_fau
     old, new = write(tmp_path / "old.json", OLD[:2]), write(tmp_path / "new.json", OLD[1:])
     assert compare.main([old, new]) == 1
     said = capsys.readouterr().out
-    assert [line.split()[-1] for line in said.splitlines()[1:]] == ["MISSING", "1.00", "new"]
+    assert [line.split()[-1] for line in said.splitlines()[3:]] == ["MISSING", "1.00", "new"]
+    assert said.splitlines()[:2] == ["before: of unknown origin", "now: of unknown origin"]
     assert compare.main([write(tmp_path / "less.json", OLD[1:2]), new]) == 0
+
+
+def test_what_the_broker_beside_takes_is_no_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kafkas = {"kind": "load", "name": "kafka-commit", "members": 64, "cpu_seconds_per_1000": 0.05}
+    old = write(tmp_path / "old.json", [OLD[0], kafkas])
+    new = write(tmp_path / "new.json", [OLD[0], {**kafkas, "cpu_seconds_per_1000": 0.09}])
+    assert compare.main([old, new]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split()[-4:] == ["0.0900", "1.80", "not", "ours"]
+
+
+def test_it_says_what_is_compared_and_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = []
+    for name, said in (("old", "0.1.0"), ("new", "0.1.0, compiled")):
+        path = tmp_path / f"{name}.json"
+        found = {"at": "2026-01-02", "commit": "abc", "cpu_model": "A CPU", "versions": {"rallypoint": said}}
+        path.write_text(json.dumps({"results": OLD, "surroundings": found}))
+        paths.append(str(path))
+    assert compare.main(paths) == 0
+    before, now, differing = capsys.readouterr().out.splitlines()[:3]
+    assert before == "before: at 2026-01-02, commit abc, cpu_model A CPU, rallypoint 0.1.0"
+    assert now.endswith("rallypoint 0.1.0, compiled")
+    assert differing.startswith("They differ in rallypoint:")
+    assert compare.main([paths[0], paths[0]]) == 0
+    assert "differ" not in capsys.readouterr().out
+
+
+def test_files_with_nothing_in_common_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = write(tmp_path / "old.json", OLD[:1]), write(tmp_path / "new.json", OLD[2:])
+    with pytest.raises(SystemExit) as stopped:
+        compare.main([old, new])
+    assert stopped.value.code == 2
+    assert "nothing that" in capsys.readouterr().err
 
 
 def test_what_is_no_file_of_results_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
