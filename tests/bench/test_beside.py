@@ -6,7 +6,7 @@ import pytest
 
 from bench import beside, kafka, report
 from bench.machine import Surroundings
-from bench.main import main
+from bench.main import BESIDE_KAFKA, main
 from bench.metrics import Cost, LoadResult, RebalanceResult, Repetition, Tally, load_result, rebalance_result
 
 MIB = 1024 * 1024
@@ -94,4 +94,4 @@ def test_the_document_of_figures_has_a_place_for_it(tmp_path: Path, capsys: pyte
     with pytest.raises(SystemExit) as stopped:
         main(["--beside-kafka", "--document", str(path), "--data", str(tmp_path)])
     assert stopped.value.code == 2
-    assert report.KAFKA.begin in capsys.readouterr().err
+    assert BESIDE_KAFKA.begin in capsys.readouterr().err
