@@ -107,7 +107,7 @@ class Cluster:
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         self._environment = {
             **kept,
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}",
+            "PATH": os.pathsep.join((f"{spark_home()}/bin", str(Path(sys.executable).parent), kept["PATH"])),
             "PYSPARK_PYTHON": sys.executable,
             "JAVA_HOME": str(java_home),
             "JDK_JAVA_OPTIONS": f"{java_options(java_home)} -XX:+UseSerialGC",
