@@ -59,7 +59,8 @@ if os.environ.get("RALLYPOINT_COMPILED") == "1":
     from mypyc.build import mypycify
 
     paths = [f"src/rallypoint/coordinator/{name}.py" for name in COMPILED]
-    # Without the debugger's names, which take as long to compile as the code; tracebacks have the numbers of the lines all the same.
+    # Without the debugger's names, which take as long to compile as the code; tracebacks have the numbers of the lines
+    # all the same.
     setup(ext_modules=mypycify(paths, opt_level="2", debug_level="0"))
 else:
     setup()
