@@ -54,7 +54,9 @@ def figures(document: Mapping[str, Any]) -> dict[str, float]:
     for result in document["results"]:
         value = result.get(FIGURES.get(result["kind"], ""))
         if value is not None:
-            found[", ".join(str(result[place]) for place in PLACES if result.get(place) is not None)] = value
+            # A floor has no members, and is told from another by its connections.
+            said = {**result, "members": result.get("members") or result.get("connections")}
+            found[", ".join(str(said[place]) for place in PLACES if said.get(place) is not None)] = value
     return found
 
 
