@@ -21,6 +21,11 @@ usage() {
     exit 2
 }
 
+show_help() {
+    sed -n '/^#!/d; /^#/!q; s/^# \{0,1\}//p' "$0"
+    exit 0
+}
+
 compiled=1
 base_tar=
 build_base_tar=
@@ -28,6 +33,7 @@ storage=
 archive=.cache/image/rallypoint.tar
 while [ $# -gt 0 ]; do
     case $1 in
+        -h | --help) show_help ;;
         --pure) compiled=0; shift ;;
         --base) base_tar=${2:-} && [ -n "$base_tar" ] || usage; shift 2 ;;
         --build-base) build_base_tar=${2:-} && [ -n "$build_base_tar" ] || usage; shift 2 ;;

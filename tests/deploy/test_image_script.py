@@ -81,3 +81,12 @@ def test_a_wrong_call_is_shown_the_right_one(tmp_path: Path, arguments: tuple[st
     done = build(tmp_path, *arguments)
     assert done.returncode == 2
     assert done.stderr.startswith("scripts/image/build.sh [--pure] [--base FILE.tar]")
+
+
+def test_help_shows_every_option_and_builds_nothing(tmp_path: Path) -> None:
+    done = build(tmp_path, "--help", uid=1000)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Build the image of the Dockerfile")
+    assert all(f"  {option} " in done.stdout for option in ("--pure", "--base", "--build-base", "--storage"))
+    assert "set -euo" not in done.stdout
+    assert not (tmp_path / "asked").exists()
