@@ -697,7 +697,7 @@ class GroupExecutor:
         left = RELEASED_AT_ONCE_MAX
         while left > 0 and self._outbox:
             due = self._next_due()
-            left -= _weight_of_release(due)
+            left -= weight_of_release(due)
             self._release_one(due)
         self._tell_change()
         if self._outbox:
@@ -856,7 +856,7 @@ def _weight_of(command: Command) -> int:
     return 1 + sum([len(offered.metadata.text) for offered in command.request.protocols]) // CHARACTERS_PER_STEP
 
 
-def _weight_of_release(due: OneEffect | Command) -> int:
+def weight_of_release(due: OneEffect | Command) -> int:
     """So many effects of the usual size take as long to be released."""
     if isinstance(due, Notify) and isinstance(due.event, PartitionsMoved):
         return 1 + len(due.event.moves) // MOVES_PER_EFFECT

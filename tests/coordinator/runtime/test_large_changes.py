@@ -6,8 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from rallypoint.coordinator.core.effects import Failure
+from rallypoint.coordinator.core.effects import Failure, Notify, PartitionsMoved, Reply
+from rallypoint.coordinator.core.moves import Move, OwnerNames
 from rallypoint.coordinator.core.records import MemberGone, MemberRecord
+from rallypoint.coordinator.runtime.group_executor import (
+    MEMBERS_PER_EFFECT,
+    MOVES_PER_EFFECT,
+    RELEASED_AT_ONCE_MAX,
+    weight_of_release,
+)
 from rallypoint.coordinator.storage.codec import decode, group_prefix
 from rallypoint.coordinator.storage.contract import BatchLimits, Store, shard_keyspace
 from rallypoint.coordinator.storage.memory import MemoryStore
@@ -16,7 +23,7 @@ from rallypoint.protocol import admin_messages as admin
 from rallypoint.protocol import messages as m
 from rallypoint.protocol.errors import ErrorCode
 from rallypoint.protocol.group_hash import shard_of_group
-from rallypoint.protocol.opaque import OpaqueJson
+from rallypoint.protocol.opaque import EMPTY, OpaqueJson
 from tests.fakes.faulty_store import Fault
 from tests.fakes.manual_clock import settle
 from tests.fakes.service_harness import DESCRIBE, SHARDS, ServiceHarness, code, commit, committed, heartbeat, join, sync
@@ -317,3 +324,17 @@ async def test_a_stop_gives_the_answers_that_are_not_made_yet(monkeypatch: pytes
     answers = [task.result() for task in waiting]
     assert [answer.assignment.value for answer in answers if isinstance(answer, m.SyncAnswer)] == names[1:]
     harness.assert_nothing_waits()
+
+
+def test_effects_that_are_much_fill_a_slice_by_themselves() -> None:
+    names = OwnerNames("m", None, "c", "h")
+    moves = tuple(Move("t", (number,), None, names) for number in range(MOVES_PER_EFFECT * RELEASED_AT_ONCE_MAX))
+    assert weight_of_release(Notify(PartitionsMoved("g", 1, 1, moves, len(moves)))) > RELEASED_AT_ONCE_MAX
+    member = m.JoinedMember(member_id="m", group_instance_id=None, metadata=EMPTY)
+    answer = m.JoinAnswer(
+        generation_id=1, protocol_type="consumer", protocol_name="range", leader="m", member_id="m",
+        members=(member,) * (MEMBERS_PER_EFFECT * RELEASED_AT_ONCE_MAX), heartbeat_interval_ms=3_000,
+    )  # fmt: skip
+    assert weight_of_release(Reply(1, answer)) > RELEASED_AT_ONCE_MAX
+    assert weight_of_release(Reply(1, answer.model_copy(update={"members": ()}))) == 1
+    assert weight_of_release(Notify(PartitionsMoved("g", 1, 1, moves[:1], 1))) == 1
