@@ -1,4 +1,4 @@
-# The service alone: no Spark bridge, no Kafka client, no tests, no pip, no compiler. The modules that each call passes
+# The service alone: no Spark bridge, no Kafka client, no tests, no pip of its own, no compiler. The modules that each call passes
 # through are compiled.
 #
 #   docker build -t rallypoint .
